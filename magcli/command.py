@@ -267,7 +267,8 @@ def _flag_type(kind: Any) -> Any:
 def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) -> None:
     """Resolve the configuration, then run the stage on its tables."""
     recipe_path = arguments.pop("recipe")
-    dry_run, allow_missing = arguments.pop("dry_run"), arguments.pop("allow_missing", False)
+    dry_run = arguments.pop("dry_run")
+    allow_missing = arguments.pop("allow_missing", False)
     console = Console(quiet=arguments.pop("quiet"), as_json=arguments.pop("json_events"))
     tables = {key: arguments.pop(key, None) for key in TABLE_OPTIONS}
     if "limit" not in configuration.field_types(stage.Config):
@@ -281,12 +282,7 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     for key, reason in configuration.removed_in(own_table, stage.Config).items():
         console.warn(f"{stage.name}: {key} in {recipe_path} is no option any more, and ignored: {reason}")
     recipe = configuration.renamed(own_table, stage.Config)
-    present = {key: value for key, value in arguments.items() if value is not None and value != []}
-    flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
-    config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
-    for _ in range(2):  # defaults may depend on options, such as the folder of a run, and those on its options
-        if defaults := stage.defaults(config):
-            config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
+    config = _resolved(stage, recipe, arguments)
     config = _with_device(_with_kept_pipes(stage, config))
     stage.check(config)
     stage = stage.with_work()
@@ -296,18 +292,29 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
         raise UsageError(f"{stage.name}: --limit {limit} is not positive")
     if tables["shard"] is not None:
         execution.check_shard(stage, config, tables["shard"])
-    preview_only = configuration.is_set(config, "preview_only")
-    dry_run = dry_run or preview_only
-    if dry_run and not preview_only:
+    if configuration.is_set(config, "preview_only"):
+        tables |= {"output": None, "dropped": None}
+    elif dry_run:
         if stage.INPUTS and not allow_missing:
             execution.require_models(config, MODELS, _models_of_recipe(tables_of_recipe))
         execution.try_command(stage, config, tables["inputs"] or (), console)
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
         return
-    if dry_run:
-        tables |= {"output": None, "dropped": None}
     execution.execute(stage, config, tables, console)
+
+
+def _resolved(stage: Stage, recipe: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+    """The configuration: the flags that were given, else the recipe, else the stage's defaults."""
+    flags = {}
+    for key, value in arguments.items():
+        if value is not None and value != []:
+            flags[key] = ",".join(value) if isinstance(value, list) else value
+    config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
+    for _ in range(2):  # defaults may depend on options, such as the folder of a run, and those on its options
+        if defaults := stage.defaults(config):
+            config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
+    return config
 
 
 def _with_device(config: Any) -> Any:

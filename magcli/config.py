@@ -100,8 +100,10 @@ NO_BOUNDS = Bounds()
 
 def options_of(config_class: Any) -> list[dataclasses.Field[Any]]:
     """The options of a stage: those that it declares, then those that it inherits."""
-    bases = [base for base in config_class.__bases__ if dataclasses.is_dataclass(base)]
-    inherited = {field.name for base in bases for field in dataclasses.fields(base)}
+    inherited: set[str] = set()
+    for base in config_class.__bases__:
+        if dataclasses.is_dataclass(base):
+            inherited |= {field.name for field in dataclasses.fields(base)}
     # Sorting is stable: both parts keep their order.
     return sorted(dataclasses.fields(config_class), key=lambda field: field.name in inherited)
 
@@ -167,7 +169,8 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
     kinds = field_types(config_class)
     recipe = renamed(recipe, config_class)
     values = _by_field_name(recipe, kinds, f"recipe table [{stage}]") | renamed(flags, config_class)
-    config = config_class(**{name: convert(kinds[name], value, f"{stage}.{name}") for name, value in values.items()})
+    converted = {name: convert(kinds[name], value, f"{stage}.{name}") for name, value in values.items()}
+    config = config_class(**converted)
     check_bounds(stage, config)
     return config
 
@@ -180,9 +183,13 @@ def check_bounds(prefix: str, config: Any) -> None:
     """
     for field in dataclasses.fields(config):
         bounds: Bounds = field.metadata.get("bounds", NO_BOUNDS)  # a table of a recipe may be a plain dataclass
+        if bounds == NO_BOUNDS:
+            continue
         value = getattr(config, field.name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if bounds != NO_BOUNDS and number is not None and (problem := bounds.violation(number)):
+        numbers = value if isinstance(value, tuple) else (value,)
+        for number in numbers:
+            problem = "" if number is None else bounds.violation(number)
+            if problem:
                 raise UsageError(f"{prefix}.{field.name.rstrip('_')}: {number} {problem}")
 
 
@@ -192,8 +199,14 @@ def paths(config: Any) -> list[Path]:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         parts += value if isinstance(value, tuple) else (value,)
-    own = [Path(part) for part in parts if isinstance(part, Path) or (isinstance(part, str) and os.path.exists(part))]
-    return own + [path for part in parts if dataclasses.is_dataclass(part) for path in paths(part)]
+    found: list[Path] = []
+    nested: list[Path] = []
+    for part in parts:
+        if isinstance(part, Path) or (isinstance(part, str) and os.path.exists(part)):
+            found.append(Path(part))
+        elif dataclasses.is_dataclass(part):
+            nested += paths(part)
+    return found + nested
 
 
 def has_flag(kind: Any) -> bool:
@@ -230,9 +243,11 @@ def check_keys(config_class: Any, stage: str, table: Mapping[str, Any]) -> None:
     kinds = field_types(config_class)
     options = _by_field_name(renamed(table, config_class), kinds, f"recipe table [{stage}]")
     for name, value in options.items():
-        if not has_flag(kinds[name]) and isinstance(value, list):
-            for number, part in enumerate(value, 1):
-                _by_field_name(part, field_types(get_args(kinds[name])[0]), f"{stage}.{name} {number}")
+        if has_flag(kinds[name]) or not isinstance(value, list):
+            continue
+        part_kinds = field_types(get_args(kinds[name])[0])
+        for number, part in enumerate(value, 1):
+            _by_field_name(part, part_kinds, f"{stage}.{name} {number}")
 
 
 def read_recipe(path: Path, stages: Iterable[str], *, kind: str = "recipe") -> dict[str, dict[str, Any]]:

@@ -147,13 +147,15 @@ class RankGroup:
         self._actors = [self._actors[index] for index in order]
         locations = [locations[index] for index in order]
         self._names = [f"rank {rank} (process {at.process} on {at.host})" for rank, at in enumerate(locations)]
+        # All ranks meet at rank 0.
         host = cluster.own_address() if cluster.is_local else locations[0].host
         (port,) = self._results([self._actors[0].free_port.remote(host)])
         pickled = _pickled(open_state)
         references = []
         for rank, (actor, location) in enumerate(zip(self._actors, locations, strict=True)):
             local_rank = sum(other.node == location.node for other in locations[:rank])
-            references.append(actor.open.remote(pickled, Seat(rank, self.size, local_rank, host, port)))
+            seat = Seat(rank, self.size, local_rank, host, port)
+            references.append(actor.open.remote(pickled, seat))
         self._results(references)
 
     def _placed(self, create: Callable[[], Any], wait: "_Wait") -> list[Location]:
@@ -180,10 +182,9 @@ class RankGroup:
         """
         if not self._actors:
             raise RanksLost("training stopped: the ranks have ended")
-        references = [
-            actor.call.remote(_pickled(part), returns=rank == 0)
-            for rank, (actor, part) in enumerate(zip(self._actors, parts, strict=True))
-        ]
+        references = []
+        for rank, (actor, part) in enumerate(zip(self._actors, parts, strict=True)):
+            references.append(actor.call.remote(_pickled(part), returns=rank == 0))
         return self._results(references)[0]
 
     def close(self) -> None:
@@ -228,8 +229,9 @@ class RankGroup:
             if isinstance(error, MemberLost):
                 return RanksLost(f"training stopped: {error}")
         rank, first = next(iter(errors.items()))
-        if type(first) is EnvironmentFault and not str(first).startswith(self._names[rank]):
-            return EnvironmentFault(f"{self._names[rank]}: {first}")
+        name = self._names[rank]
+        if type(first) is EnvironmentFault and not str(first).startswith(name):
+            return EnvironmentFault(f"{name}: {first}")
         return first
 
 

@@ -113,11 +113,12 @@ class Cluster:
             beside = demands[:number]
             places = _places(nodes, demand.resources, beside)
             if places < demand.number:
+                text = f"the cluster has room for {places} of {demand.number} {demand.what}"
+                text += f", each with {demand.resources} on one node"
+                if beside:
+                    text += f", beside {' and '.join(map(str, beside))}"
                 sizes = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
-                text = f"{demand.what}, each with {demand.resources} on one node"
-                text += f", beside {' and '.join(map(str, beside))}" if beside else ""
-                room = f"the cluster has room for {places} of {demand.number} {text} ({sizes})"
-                raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
+                raise EnvironmentFault(f"{text} ({sizes}); start more nodes, or ask for fewer")
 
     def places_for(self, resources: Resources, *, beside: Sequence[Demand] = ()) -> int:
         """How many processes the nodes could hold, with nothing else on them but those that are ``beside``."""
@@ -153,7 +154,9 @@ class Cluster:
             yield
             return
 
-        bundles = [_bundle(demand.resources) for demand in demands for _ in range(demand.number)]
+        bundles: list[dict[str, float]] = []
+        for demand in demands:
+            bundles += [_bundle(demand.resources) for _ in range(demand.number)]
         wanted = " and ".join(map(str, demands))
         group = placement_group(bundles)
         try:
@@ -181,21 +184,22 @@ def _places(nodes: Sequence[Node], resources: Resources, beside: Sequence[Demand
 def _without(nodes: Sequence[Node], demand: Demand) -> list[Node]:
     """The nodes with what is left of them beside these processes, each where there is room, the first nodes first."""
     left = []
-    unplaced, taken = demand.number, demand.resources
+    each = demand.resources
+    unplaced = demand.number
     for node in nodes:
-        here = min(unplaced, _fitting(node, taken))
+        here = min(unplaced, _fitting(node, each))
         unplaced -= here
-        left.append(replace(node, cpus=node.cpus - here * taken.cpus, gpus=node.gpus - here * taken.gpus))
+        left.append(replace(node, cpus=node.cpus - here * each.cpus, gpus=node.gpus - here * each.gpus))
     return left
 
 
 def _fitting(node: Node, resources: Resources) -> int:
     """How many processes fit a node by itself."""
-    limits = [
-        available // wanted
-        for available, wanted in ((node.cpus, resources.cpus), (node.gpus, resources.gpus))
-        if wanted > 0
-    ]
+    limits = []
+    if resources.cpus > 0:
+        limits.append(node.cpus // resources.cpus)
+    if resources.gpus > 0:
+        limits.append(node.gpus // resources.gpus)
     return int(min(limits)) if limits else 1_000_000
 
 

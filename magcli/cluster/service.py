@@ -120,7 +120,8 @@ class ServiceActor:
         except MagError as error:
             outbox.put((number, None, error))
         except Exception as error:
-            outbox.put((number, None, EnvironmentFault(f"{type(error).__name__}: {first_line(error)}")))
+            fault = EnvironmentFault(f"{type(error).__name__}: {first_line(error)}")
+            outbox.put((number, None, fault))
         finally:
             del self._requests[client, number]
 
@@ -352,11 +353,12 @@ class ServiceClient:
         """Hand on a server's answers until it is lost; returns why."""
         assert self._changed is not None
         try:
-            await _within(SILENT_SECONDS, actor.status.remote())  # of one that was just found by its name and is dead
+            await _within(SILENT_SECONDS, actor.status.remote())  # a dead one may still be found by its name
             connection.actor = actor
             self._changed.set()
             while True:
-                connection.deliver(await _within(SILENT_SECONDS, actor.poll.remote(self._client)))
+                answers = await _within(SILENT_SECONDS, actor.poll.remote(self._client))
+                connection.deliver(answers)
         except TimeoutError:
             return MemberLost(f"{connection.address}: no sign of life in {SILENT_SECONDS:g} s")
         except Exception as error:

@@ -33,19 +33,27 @@ def open_file(path: Path, name: str = "", *, verify: bool = True) -> Source:
     Raises:
         DataError: the file is truncated, damaged or not Arrow.
     """
+    name = name or str(path)
     digest = seal.verify_file(path) if verify else None
     with open(path, "rb") as file:
-        random_access = file.read(6) == b"ARROW1"
-    if random_access:
-        return _open_random_access(path, name or str(path), digest, verify)
-    source = open_stream(pa.OSFile(str(path)), name or str(path))
-    source.sha256 = digest or (seal.hash_file(path) if verify else "")
+        is_random_access = file.read(6) == b"ARROW1"
+    if is_random_access:
+        return _open_random_access(path, name, digest, verify)
+    source = open_stream(pa.OSFile(str(path)), name)
+    source.sha256 = _digest(path, digest, verify)
     if digest:
         source.chain, source.total = _closing(path)
     elif not verify:
         with contextlib.suppress(DataError):
             _, source.total = _closing(path)
     return source
+
+
+def _digest(path: Path, sealed: str | None, verify: bool) -> str:
+    """The digest of a file: that of its seal, or else its own; without ``verify`` none, as the whole file is read."""
+    if sealed:
+        return sealed
+    return seal.hash_file(path) if verify else ""
 
 
 def _open_random_access(path: Path, name: str, digest: str | None, verify: bool) -> Source:
@@ -56,8 +64,9 @@ def _open_random_access(path: Path, name: str, digest: str | None, verify: bool)
         raise DataError(f"{name} is not a complete Arrow file: {first_line(error)}") from None
     schema = reader.schema.with_metadata(seal.foreign_metadata(reader.schema.metadata))
     chain = _random_access_chain(reader) if digest else ()
-    schema, rows = _widened(schema, _random_access_rows(reader, schema, name), widths)
-    return Source(name, schema, rows, chain, digest or (seal.hash_file(path) if verify else ""), total)
+    rows = _random_access_rows(reader, schema, name)
+    schema, rows = _widened(schema, rows, widths)
+    return Source(name, schema, rows, chain, _digest(path, digest, verify), total)
 
 
 def _opened(path: Path, opens: Callable[[Any], Any]) -> tuple[Any, wide_integers.Widths]:
@@ -117,14 +126,17 @@ def open_stream(file: "BinaryIO | pa.NativeFile", name: str) -> Source:
         raise DataError(f"{name} is not an Arrow stream, or is truncated in its header: {first_line(error)}") from None
     types.plain_schema(schema, name)  # raises for a damaged header: column names that are not UTF-8
     ours = seal.HEAD_KEY.encode() in (schema.metadata or {})
-    source = Source(name, schema.with_metadata(seal.foreign_metadata(schema.metadata)), iter(()))
-    source.schema, source.rows = _widened(source.schema, _rows(reader, hashing, source, source.schema, ours), widths)
+    schema = schema.with_metadata(seal.foreign_metadata(schema.metadata))
+    source = Source(name, schema, iter(()))
+    rows = _rows(reader, hashing, source, schema, ours)
+    source.schema, source.rows = _widened(schema, rows, widths)
     return source
 
 
 def _rows(reader: Any, hashing: seal.HashingReader, source: Source, schema: pa.Schema, ours: bool) -> Rows:
     """The rows with their ``schema``; that of the source may be of fewer columns by then."""
-    sealed, count = False, 0
+    sealed = False
+    count = 0
     hashing.mark()
     for batch, metadata in _messages(reader, source.name):
         if metadata:
@@ -138,6 +150,7 @@ def _rows(reader: Any, hashing: seal.HashingReader, source: Source, schema: pa.S
         hashing.mark()
         count += batch.num_rows
         yield pa.RecordBatch.from_arrays(_validated(batch, source.name).columns, schema=schema)
+    # A stream of another tool has no seal, but must have Arrow's own mark at its end.
     if not sealed and (ours or hashing.since_mark != END_OF_STREAM):
         raise DataError(f"{source.name} has no end mark after {count} rows; {TRUNCATED}")
     source.total = count
@@ -260,11 +273,15 @@ def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
     ours = seal.HEAD_KEY.encode() in extra
     if ours and verify and not digest:
         raise DataError(f"{name} is damaged: its seal is missing")
-    chain = manifest.from_json(json.loads(extra[seal.SEAL_KEY.encode()])["chain"]) if ours else ()
+    chain: manifest.Chain = ()
+    if ours:
+        closing = json.loads(extra[seal.SEAL_KEY.encode()])
+        chain = manifest.from_json(closing["chain"])
     schema = file.schema_arrow.with_metadata(seal.foreign_metadata(file.schema_arrow.metadata))
-    schema, rows = _with_intervals(file, schema, _parquet_rows(file, schema, name), name)
+    rows = _parquet_rows(file, schema, name)
+    schema, rows = _with_intervals(file, schema, rows, name)
     schema, rows = _widened(schema, rows, widths)
-    return Source(name, schema, rows, chain, digest or (seal.hash_file(path) if verify else ""), file.metadata.num_rows)
+    return Source(name, schema, rows, chain, _digest(path, digest, verify), file.metadata.num_rows)
 
 
 def _with_intervals(file: Any, schema: pa.Schema, rows: Rows, name: str) -> tuple[pa.Schema, Rows]:
@@ -281,15 +298,16 @@ def _with_intervals(file: Any, schema: pa.Schema, rows: Rows, name: str) -> tupl
         problem = f"column {inner[0]} is of type INTERVAL inside of a list or struct, which is not read"
         raise DataError(f"{name}: {problem}; convert it to text")
     kind = pa.month_day_nano_interval()
-    timed = pa.schema([field.with_type(kind) if field.name in names else field for field in schema], schema.metadata)
+    fields = [field.with_type(kind) if field.name in names else field for field in schema]
+    timed = pa.schema(fields, schema.metadata)
     return timed, (_interval_batch(batch, timed) for batch in rows)
 
 
 def _interval_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        intervals.parquet_intervals(column) if pa.types.is_interval(field.type) else column
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        is_interval = pa.types.is_interval(field.type)
+        columns.append(intervals.parquet_intervals(column) if is_interval else column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -320,13 +338,14 @@ class ParquetSink:
             self._flush()
 
     def _flush(self) -> None:
-        if self.pending:
-            try:
-                self.writer.write_table(pa.Table.from_batches(self.pending))
-            except pa.ArrowInvalid as error:
-                problem = f"the table has a value that Parquet cannot store: {first_line(error)}"
-                raise DataError(f"{problem}; write arrow, or change the column's type") from None
-            self.pending.clear()
+        if not self.pending:
+            return
+        try:
+            self.writer.write_table(pa.Table.from_batches(self.pending))
+        except pa.ArrowInvalid as error:
+            problem = f"the table has a value that Parquet cannot store: {first_line(error)}"
+            raise DataError(f"{problem}; write arrow, or change the column's type") from None
+        self.pending.clear()
 
     def close(self) -> None:
         """Close the writer while its file is open, also after an error; its destructor would print one."""

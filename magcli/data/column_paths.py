@@ -17,8 +17,11 @@ from magcli.errors import DataError
 def top_name(path: str, schema: pa.Schema) -> str | None:
     """The column that a path names or starts in; None if there is none."""
     parts = path.split(".")
-    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-    return next((name for name in names if schema.get_field_index(name) >= 0), None)
+    for count in range(len(parts), 0, -1):  # the longest name first, as a column's own name may have dots
+        name = ".".join(parts[:count])
+        if schema.get_field_index(name) >= 0:
+            return name
+    return None
 
 
 def has(path: str, schema: pa.Schema) -> bool:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from magcli.data import column_paths
-from magcli.data.json_columns import DECODER, is_json_text
+from magcli.data.json_columns import DECODER, decoded, is_json_text
 from magcli.data.readable import is_short_float, readable_numbers
 from magcli.errors import DataError, UsageError, first_line
 
@@ -54,10 +54,8 @@ def parse(text: str, schema: pa.Schema) -> Condition:
     """
     try:
         tree = ast.parse(_with_operators(text), mode="eval").body
-        names = {name for node in ast.walk(tree) if (name := _name(node)) is not None}
-        columns = {column_paths.top_name(name, schema) for name in names}
-        condition = Condition(tree, frozenset(column for column in columns if column is not None))
-        condition.matching(pa.RecordBatch.from_pylist([], schema=schema))
+        condition = Condition(tree, _columns_of(tree, schema))
+        condition.matching(pa.RecordBatch.from_pylist([], schema=schema))  # raises for unknown columns and wrong types
     except ERRORS as error:
         raise UsageError(f"condition '{text}': {getattr(error, 'msg', None) or first_line(error)}") from None
     return condition
@@ -69,9 +67,18 @@ def columns_of(text: str, schema: pa.Schema) -> frozenset[str]:
         tree = ast.parse(_with_operators(text), mode="eval").body
     except ERRORS:
         return frozenset()
-    names = (_name(node) for node in ast.walk(tree))
-    columns = {column_paths.top_name(name, schema) for name in names if name is not None}
-    return frozenset(column for column in columns if column is not None)
+    return _columns_of(tree, schema)
+
+
+def _columns_of(tree: ast.expr, schema: pa.Schema) -> frozenset[str]:
+    """The columns of a table that the parts of a condition name."""
+    columns = set()
+    for node in ast.walk(tree):
+        name = _name(node)
+        column = None if name is None else column_paths.top_name(name, schema)
+        if column is not None:
+            columns.add(column)
+    return frozenset(columns)
 
 
 def _with_operators(text: str) -> str:
@@ -121,16 +128,15 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, batch: pa.RecordBa
         case ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq() if _is_null(left, batch) or _is_null(right, batch):
             column = _values(left if _is_null(right, batch) else right, batch, None)
             return column.is_null() if isinstance(op, ast.Is | ast.Eq) else column.is_valid()
-    if type(op) not in COMPARE or _is_null(left, batch) or _is_null(right, batch):
+    if type(op) not in COMPARE or _is_null(left, batch) or _is_null(right, batch):  # `reward is 1`, `null < 1`
         raise UsageError(f"null can only be compared by is, is not, == and !=; {HELP}")
-    constants = [_constant(side, batch) for side in (left, right)]
-    if None not in constants:
+    left_constant = _constant(left, batch)
+    right_constant = _constant(right, batch)
+    if left_constant is not None and right_constant is not None:
         raise UsageError("a comparison needs a column on one side")
-    sides = [
-        _values(side, batch, other) if constant is None else constant
-        for side, constant, other in zip((left, right), constants, reversed(constants), strict=True)
-    ]
-    return COMPARE[type(op)](*_of_one_type(*sides))
+    left_side = _values(left, batch, right_constant) if left_constant is None else left_constant
+    right_side = _values(right, batch, left_constant) if right_constant is None else right_constant
+    return COMPARE[type(op)](*_of_one_type(left_side, right_side))
 
 
 def _of_one_type(left: Any, right: Any) -> tuple[Any, Any]:
@@ -168,7 +174,8 @@ def _is_in(left: ast.expr, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
     choices = pa.array([constant.as_py() for constant in constants])
     if not pa.types.is_string(column.type):  # so that 1 is in (1.0, 2)
         column, choices = column.cast(pa.float64()), choices.cast(pa.float64())
-    return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), pc.is_in(column, value_set=choices))
+    is_in = pc.is_in(column, value_set=choices)
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), is_in)
 
 
 def _contains(whole: ast.expr, part: ast.expr, batch: pa.RecordBatch) -> pa.Array:
@@ -230,8 +237,7 @@ def _lengths(batch: pa.RecordBatch, name: str) -> pa.Array:
     field = column_paths.field_at(batch.schema, name)
     column = column_paths.column_at(batch, name)
     if is_json_text(field):
-        values = [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
-        lengths = [len(value) if isinstance(value, str | list | dict) else None for value in values]
+        lengths = [len(value) if isinstance(value, str | list | dict) else None for value in decoded(column)]
         return pa.array(lengths, pa.int64())
     if pa.types.is_list(column.type):
         return pc.list_value_length(column)
@@ -242,11 +248,13 @@ def _lengths(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 def _of_json(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The values of JSON texts that are of a type; null for the others."""
-    values: list[Any] = [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
+    values = decoded(column)
     if pa.types.is_string(kind) or pa.types.is_boolean(kind):
         wanted = str if pa.types.is_string(kind) else bool
         return pa.array([value if type(value) is wanted else None for value in values], kind)
-    return pa.array([float(value) if type(value) in (int, float) else None for value in values], pa.float64())
+    # Not ``isinstance``: a truth value is an integer in Python.
+    numbers = [float(value) if type(value) in (int, float) else None for value in values]
+    return pa.array(numbers, pa.float64())
 
 
 def _constant(tree: ast.expr, batch: pa.RecordBatch) -> "pa.Scalar | None":

@@ -25,7 +25,7 @@ from magcli.data.packed import PACKED, Opener, damage, foreign, opener
 from magcli.data.readable import readable_numbers, readable_values, time_texts
 from magcli.data.schema import TEXT_COLUMNS
 from magcli.data.selection import first
-from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source
+from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source, ignore
 from magcli.data.types import is_exact_in_json, refuse_bytes
 from magcli.errors import DataError, first_line
 
@@ -80,7 +80,7 @@ def open_head(path: Path, bad: BadRow, rows: int) -> Source:
     """
     file = _with_delimiter(Cells(str(path), opener(path), _delimiter(path), HEAD_BLOCK))
     names = _header(file)
-    schema, total = _scan(first(_cells(file, names, lambda *_: None, keep_empty=False), rows), names)
+    schema, total = _scan(first(_cells(file, names, ignore, keep_empty=False), rows), names)
     head = _typed(first(_cells(file, names, bad, keep_empty=False), rows), schema)
     return Source(file.name, schema, head, total=total if total < rows else None)
 
@@ -93,17 +93,18 @@ def open_cells(file: Cells, bad: BadRow) -> Source:
     """
     file = _with_delimiter(file)
     names = _header(file)
-    schema, total = _scan(_cells(file, names, lambda *_: None, keep_empty=False), names)
-    return Source(file.name, schema, _typed(_cells(file, names, bad, keep_empty=False), schema), (), "", total)
+    schema, total = _scan(_cells(file, names, ignore, keep_empty=False), names)
+    rows = _typed(_cells(file, names, bad, keep_empty=False), schema)
+    return Source(file.name, schema, rows, total=total)
 
 
 def _with_delimiter(file: Cells) -> Cells:
     """The file with the delimiter of its header, which may be a semicolon or a tab where no comma is."""
     header = _first_line(file)
-    if file.delimiter in header:
-        return file
-    other = next((delimiter for delimiter in (";", "\t") if delimiter in header), file.delimiter)
-    return file._replace(delimiter=other)
+    for delimiter in (file.delimiter, ";", "\t"):
+        if delimiter in header:
+            return file._replace(delimiter=delimiter)
+    return file
 
 
 def _first_line(file: Cells) -> str:
@@ -207,26 +208,32 @@ def _too_long(file: Cells) -> DataError:
 
 
 def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:
+    """The rows as text; those that are not in UTF-8 are reported to ``bad`` and left out."""
     schema = pa.schema([(name, pa.string()) for name in batch.schema.names])
     try:
         return batch.cast(schema)
-    except pa.ArrowException:
-        broken = [not all(map(_is_text, row.values())) for row in batch.to_pylist()]
-    for row in batch.filter(pa.array(broken)).to_pylist():
-        bad(str(row.get("id", b"broken line"))[:200], NOT_UTF8, str(row)[:500])
-    return batch.filter(pa.array([not is_broken for is_broken in broken])).cast(schema)
+    except pa.ArrowException:  # some cell is not in UTF-8
+        pass
+    is_text = []
+    for row in batch.to_pylist():
+        is_text.append(all(map(_is_utf8, row.values())))
+        if not is_text[-1]:
+            bad(str(row.get("id", b"broken line"))[:200], NOT_UTF8, str(row)[:500])
+    return batch.filter(pa.array(is_text)).cast(schema)
 
 
-def _is_text(cell: bytes | None) -> bool:
+def _is_utf8(cell: bytes | None) -> bool:
     try:
-        return cell is None or cell.decode("utf-8") is not None
+        (cell or b"").decode("utf-8")
     except UnicodeDecodeError:
         return False
+    return True
 
 
 def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
     """The narrowest type that fits all cells of each column, and the number of rows."""
-    candidates = {kind: [name for name in names if name not in TEXT_COLUMNS] for kind in PATTERNS}
+    inferred = [name for name in names if name not in TEXT_COLUMNS]
+    candidates = dict.fromkeys(PATTERNS, inferred)
     filled: set[str] = set()
     total = 0
     for batch in rows:
@@ -235,10 +242,12 @@ def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
         for kind, fitting in candidates.items():
             matching = _matching(batch, fitting, kind)
             candidates[kind] = [name for name in matching if _in_range(batch.column(name), kind)]
-    narrowest = {name: kind for kind in reversed(PATTERNS) for name in candidates[kind]}
-    # A column without any value could have any type; it is text.
-    kinds = [narrowest[name] if name in narrowest and name in filled else pa.string() for name in names]
-    return pa.schema(list(zip(names, kinds, strict=True))), total
+    kinds = dict.fromkeys(names, pa.string())
+    for kind in reversed(PATTERNS):  # from wide to narrow: the narrowest type is the last
+        for name in candidates[kind]:
+            if name in filled:  # a column without any value could have any type; it is text
+                kinds[name] = kind
+    return pa.schema(list(kinds.items())), total
 
 
 def _matching(batch: pa.RecordBatch, names: Sequence[str], kind: pa.DataType) -> Iterator[str]:
@@ -258,8 +267,10 @@ def _in_range(column: pa.Array, kind: pa.DataType) -> bool:
         values = column.cast(kind)
     except pa.ArrowException:
         return False
-    # ``pc.all`` is null, not true, if all cells are.
-    return not pa.types.is_floating(kind) or pc.all(pc.is_finite(values)).as_py() is not False
+    if not pa.types.is_floating(kind):
+        return True
+    are_finite = pc.all(pc.is_finite(values)).as_py()
+    return are_finite is not False  # it is None if all cells are null
 
 
 def _typed(rows: Rows, schema: pa.Schema) -> Rows:

@@ -6,6 +6,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from magcli.data.rebuild import validity
+
 SECOND, MINUTE, HOUR, DAY = 10**9, 60 * 10**9, 3600 * 10**9, 86400 * 10**9
 """In nanoseconds."""
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -19,13 +21,21 @@ def interval_text(months: int, days: int, nanoseconds: int) -> str:
     years, months = _divided(months, 12)
     hours, rest = _divided(nanoseconds, HOUR)
     minutes, rest = _divided(rest, MINUTE)
-    date = "".join(f"{count}{unit}" for count, unit in ((years, "Y"), (months, "M"), (days, "D")) if count)
-    time = "".join(f"{count}{unit}" for count, unit in ((hours, "H"), (minutes, "M")) if count)
+    date = _parts((years, "Y"), (months, "M"), (days, "D"))
+    time = _parts((hours, "H"), (minutes, "M"))
     if rest:
+        sign = "-" if rest < 0 else ""
         whole, fraction = divmod(abs(rest), SECOND)
         decimals = f".{fraction:09}".rstrip("0") if fraction else ""
-        time += f"{'-' * (rest < 0)}{whole}{decimals}S"
-    return f"P{date}{'T' if time else ''}{time}" if date or time else "PT0S"
+        time += f"{sign}{whole}{decimals}S"
+    if time:
+        return f"P{date}T{time}"
+    return f"P{date}" if date else "PT0S"
+
+
+def _parts(*counts: tuple[int, str]) -> str:
+    """The counts that are not 0, each with its unit."""
+    return "".join(f"{count}{unit}" for count, unit in counts if count)
 
 
 def _divided(value: int, size: int) -> tuple[int, int]:
@@ -44,10 +54,12 @@ def interval_of(text: str) -> pa.MonthDayNano:
     match = TEXT.fullmatch(text)
     if match is None or not any(match.groups()):
         raise ValueError(f"{text!r} is not an interval such as P1M2DT3S")
-    years, months, days, hours, minutes = (int(number or 0) for number in match.groups()[:5])
-    sign, whole, decimals = match.groups()[5:]
-    seconds = int(whole or 0) * SECOND + int((decimals or "").ljust(9, "0"))
-    nanoseconds = hours * HOUR + minutes * MINUTE + (-seconds if sign else seconds)
+    *counts, sign, whole, decimals = match.groups(default="")
+    years, months, days, hours, minutes = (int(count or 0) for count in counts)
+    seconds = int(whole or 0) * SECOND + int(decimals.ljust(9, "0"))  # in nanoseconds
+    if sign:
+        seconds = -seconds
+    nanoseconds = hours * HOUR + minutes * MINUTE + seconds
     return pa.MonthDayNano([years * 12 + months, days, nanoseconds])
 
 
@@ -81,13 +93,13 @@ def _duration(value: int | None, unit: int) -> str | None:
 
 def parquet_intervals(array: pa.Array) -> pa.Array:
     """Parquet's intervals, 12 bytes of months, days and milliseconds each, as Arrow's."""
-    stored = np.dtype([("months", "<u4"), ("days", "<u4"), ("ms", "<u4")])
-    wide = np.dtype([("months", "<i4"), ("days", "<i4"), ("ns", "<i8")])
+    in_parquet = np.dtype([("months", "<u4"), ("days", "<u4"), ("ms", "<u4")])
+    in_arrow = np.dtype([("months", "<i4"), ("days", "<i4"), ("ns", "<i8")])
     data = b"".join(value or bytes(12) for value in cast(list[Any], array.to_pylist()))
-    parts = np.frombuffer(data, stored)
-    intervals = np.zeros(len(array), wide)
-    intervals["months"] = parts["months"].astype(np.int32)
-    intervals["days"] = parts["days"].astype(np.int32)
-    intervals["ns"] = parts["ms"].astype(np.int64) * 10**6
-    valid = pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1] if array.null_count else None
-    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(array), [valid, pa.py_buffer(intervals.tobytes())])
+    stored = np.frombuffer(data, in_parquet)
+    intervals = np.zeros(len(array), in_arrow)
+    intervals["months"] = stored["months"].astype(np.int32)
+    intervals["days"] = stored["days"].astype(np.int32)
+    intervals["ns"] = stored["ms"].astype(np.int64) * 10**6
+    buffers = [validity(array), pa.py_buffer(intervals.tobytes())]
+    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(array), buffers)

@@ -65,7 +65,10 @@ def _checked(text: str | None) -> str | None:
     if text is None:
         return None
     value = DECODER.decode(text)
-    return dumps(value) if value is None or "\n" in text or "N" in text or "I" in text else text
+    may_have_constants = "N" in text or "I" in text  # NaN and Infinity
+    if value is None or "\n" in text or may_have_constants:
+        return dumps(value)
+    return text
 
 
 def dumps(value: Any) -> str | None:
@@ -79,7 +82,7 @@ def json_values(column: pa.Array) -> list[Any]:
     if not holds_json(kind):
         return readable_values(plain_array(column, plain_type(kind)))
     if isinstance(kind, pa.JsonType):
-        return [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
+        return decoded(column)
     if isinstance(kind, pa.BaseExtensionType):
         return json_values(column.storage)
     if pa.types.is_union(kind):
@@ -110,31 +113,36 @@ def _union_values(column: pa.Array) -> list[Any]:
 
 def _struct_values(column: pa.Array) -> list[Any]:
     names = [field.name for field in column.type]
-    parts = zip(*map(json_values, column.flatten()), strict=True)
-    valid = column.is_valid().to_pylist()
-    return [
-        dict(zip(names, row, strict=True)) if is_valid else None for row, is_valid in zip(parts, valid, strict=True)
-    ]
+    rows = zip(*map(json_values, column.flatten()), strict=True)
+    objects = []
+    for values, is_valid in zip(rows, column.is_valid().to_pylist(), strict=True):
+        objects.append(dict(zip(names, values, strict=True)) if is_valid else None)
+    return objects
 
 
 def _map_values(column: pa.Array) -> list[Any]:
     """Maps as objects; those with keys that are no text, or that repeat, as pairs."""
     start, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
     keys = json_values(column.keys.slice(start, end - start))
-    pairs = list(zip(keys, json_values(column.items.slice(start, end - start)), strict=True))
+    items = json_values(column.items.slice(start, end - start))
+    all_pairs = list(zip(keys, items, strict=True))
+    has_text_keys = pa.types.is_string(plain_type(column.type.key_type))
     maps: list[Any] = []
     for begin, stop, is_valid in _spans(column.offsets.to_pylist(), column):
-        part = pairs[begin - start : stop - start]
-        has_text_keys = pa.types.is_string(plain_type(column.type.key_type))
-        is_object = has_text_keys and len(dict(part)) == len(part)
-        maps.append((dict(part) if is_object else part) if is_valid else None)
+        if not is_valid:
+            maps.append(None)
+            continue
+        pairs = all_pairs[begin - start : stop - start]
+        is_object = has_text_keys and len(dict(pairs)) == len(pairs)
+        maps.append(dict(pairs) if is_object else pairs)
     return maps
 
 
 def _list_values(column: pa.Array) -> list[Any]:
+    offsets: Sequence[int]
     if pa.types.is_fixed_size_list(column.type):
         values = json_values(fixed_size_values(column))
-        offsets = range(0, len(values) + 1, column.type.list_size) if column.type.list_size else [0] * (len(column) + 1)
+        offsets = [column.type.list_size * row for row in range(len(column) + 1)]
     else:
         values = json_values(column.flatten())
         lengths = column.value_lengths().fill_null(0).to_pylist()
@@ -162,6 +170,11 @@ def _as_arrow_json(field: pa.Field) -> pa.Field:
 def encoded(values: Iterable[Any]) -> pa.Array:
     """Values as a column of JSON text."""
     return pa.array(map(dumps, values), pa.string())
+
+
+def decoded(texts: pa.Array) -> list[Any]:
+    """The inverse of ``encoded``."""
+    return [None if text is None else DECODER.decode(text) for text in texts.to_pylist()]
 
 
 def finite(value: Any) -> Any:

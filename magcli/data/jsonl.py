@@ -28,7 +28,7 @@ from magcli.data.manifest import TextWriter, check_manifest, with_manifest
 from magcli.data.packed import Opener, damage, described, opener
 from magcli.data.readable import is_short_float, nested_types, readable_values
 from magcli.data.shapes import ABSENT_KEY, Column, key_order
-from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source
+from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source, ignore
 from magcli.data.types import is_exact_in_json, refuse_bytes
 from magcli.errors import DataError
 
@@ -98,7 +98,8 @@ def open_file(path: Path, bad: BadRow) -> Source:
     source = open_texts(texts, str(path), bad)
     if is_json(path) and source.total == 1 and texts.noun == "line":
         _refuse_columns(texts, str(path))
-    source.sha256, source.chain = digest, manifest.chain if manifest else ()
+    source.sha256 = digest
+    source.chain = manifest.chain if manifest else ()
     return source
 
 
@@ -109,7 +110,7 @@ def open_head(path: Path, bad: BadRow, rows: int) -> Source:
         DataError: no usable row.
     """
     texts = texts_of(path)
-    schema, total = scan(islice(_parsed(texts, lambda *_: None), rows), Style())
+    schema, total = scan(islice(_parsed(texts, ignore), rows), Style())
     if not total:  # an empty table of magcli has its columns in the manifest
         return open_file(path, bad)
     return Source(str(path), schema, _rows(texts, schema, bad, rows), total=total if total < rows else None)
@@ -121,7 +122,8 @@ def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
     Raises:
         DataError: no usable row.
     """
-    schema, total = scan(_parsed(texts, lambda *_: None), Style() if texts.noun == "element" else None)
+    style = Style() if texts.noun == "element" else None  # only lines have one that is used again
+    schema, total = scan(_parsed(texts, ignore), style)
     if not total:
         raise DataError(f"{name} contains no JSON object{described(texts.head())}")
     return Source(name, schema, _rows(texts, schema, bad), total=total)
@@ -133,9 +135,10 @@ def _refuse_columns(texts: Texts, name: str) -> None:
     Raises:
         DataError: its values are lists of one length, so that it could be either.
     """
-    for _, row in _parsed(texts, lambda *_: None):
-        lengths = {len(value) if isinstance(value, list) else -1 for value in row.values()}
-        if len(row) > 1 and len(lengths) == 1 and lengths != {-1}:
+    for _, row in _parsed(texts, ignore):
+        are_lists = all(isinstance(value, list) for value in row.values())
+        lengths = {len(value) for value in row.values()} if are_lists else set()
+        if len(row) > 1 and len(lengths) == 1:
             problem = f"holds one object of lists of {lengths.pop()} values, which may be a table of columns"
             raise DataError(f"{name} {problem}; write one object a row, or name it .jsonl if it is one row")
 
@@ -174,7 +177,8 @@ def _first_signs(opened: Opener, name: str) -> str:
     """The first two characters after a byte-order mark, without white space; blanks if there are none."""
     signs = b""
     for piece in _split(opened, name, _pieces):
-        signs += b"".join(piece.removeprefix(codecs.BOM_UTF8).split(maxsplit=2))[:2]
+        without_space = b"".join(piece.removeprefix(codecs.BOM_UTF8).split(maxsplit=2))
+        signs += without_space[:2]
         if len(signs) >= 2:
             break
     return signs[:2].decode("latin-1").ljust(2)
@@ -191,9 +195,9 @@ def _split(opened: Opener, name: str, split: Callable[[BinaryIO, str], Iterator[
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
     while line := file.readline(ROW_LIMIT + 1):
-        if len(line) > ROW_LIMIT and not line.endswith(b"\n"):
-            while (more := file.readline(ROW_LIMIT)) and not more.endswith(b"\n"):
-                pass
+        last = line
+        while len(line) > ROW_LIMIT and last and not last.endswith(b"\n"):
+            last = file.readline(ROW_LIMIT)  # the rest of a line that is too long is skipped
         yield line
 
 
@@ -204,7 +208,9 @@ def elements(file: BinaryIO, name: str, *, alone: bool = True) -> Iterator[bytes
         DataError: the array does not end, or it should be ``alone`` and something follows it.
     """
     text = bytearray()
-    start = at = depth = 0
+    start = 0  # of the element in ``text``
+    at = 0  # up to here ``text`` is searched
+    depth = 0  # 1 within the array, more within its elements
     quoted = False
     while chunk := file.read(CHUNK):
         text += chunk
@@ -227,7 +233,7 @@ def elements(file: BinaryIO, name: str, *, alone: bool = True) -> Iterator[bytes
         # A backslash at the end of the chunk escapes the first character of the next one.
         in_escape = quoted and at < len(text) and text.endswith(b"\\")
         del text[:start]
-        del text[ROW_LIMIT + 1 :]
+        del text[ROW_LIMIT + 1 :]  # one byte over the limit tells that the element is too large
         start = 0
         at = len(text) + in_escape
     raise DataError(f"{name} is truncated: its array does not end")
@@ -305,12 +311,14 @@ def scan(lines: Iterator[tuple[str, dict[str, Any]]], style: Style | None = None
     """The schema and number of rows of parsed lines; finds their style unless one is given."""
     columns: dict[str, Column] = {}
     orders: dict[tuple[str, ...], None] = {}
-    styles, end = STYLES, True
+    styles = STYLES
+    end = True
     total = 0
     for line, row in lines:
         total += 1
         if style is None:
-            styles, end = _possible(styles, line, row), line.endswith("\n")
+            styles = _possible(styles, line, row)
+            end = line.endswith("\n")
         orders[tuple(row)] = None
         for key, value in row.items():
             columns.setdefault(key, Column()).add(value)
@@ -434,9 +442,10 @@ class LinesWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows; a newline is written before the next row, because the last one may have none."""
-        first, others = ("[\n", ",\n") if self.array else ("", "\n")
+        first, between = ("[\n", ",\n") if self.array else ("", "\n")
         for line in to_lines(batch, self.style):
-            self.file.write(((first if self.empty else others) + line).encode("utf-8"))
+            before = first if self.empty else between
+            self.file.write(f"{before}{line}".encode())
             self.empty = False
 
     def close(self) -> None:

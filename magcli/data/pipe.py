@@ -98,18 +98,22 @@ def _open_text(opened: Opener, name: str, bad: BadRow) -> Source:
         return jsonl.open_texts(jsonl.opened_texts(opened, name, array=text[:1] == b"["), name, bad)
     line = head.partition(b"\n")[0]
     header = line.decode("utf-8", "replace")
-    delimiter = next((sign for sign in DELIMITERS if sign in header), "")
-    if not foreign(line) and (delimiter or header.strip("\ufeff\r ").isidentifier()):
-        return csv.open_cells(csv.Cells(name, opened, delimiter or ","), bad)
+    delimiters = [sign for sign in DELIMITERS if sign in header]
+    is_one_column = header.strip("\ufeff\r ").isidentifier()
+    if not foreign(line) and (delimiters or is_one_column):
+        delimiter = delimiters[0] if delimiters else ","
+        return csv.open_cells(csv.Cells(name, opened, delimiter), bad)
     what = described(head) or ": it is text"
     raise DataError(f"{name} is neither Arrow, Parquet, JSON nor CSV{what}")
 
 
 def _is_text(head: bytes) -> bool:
     """Whether the first bytes of a pipe are text in UTF-8 or another encoding of bytes, such as JSON or CSV."""
+    arrow_mark = b"\xff\xff\xff\xff"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, arrow_mark)):
+        return False
     text = head.removeprefix(codecs.BOM_UTF8).decode("latin-1")
-    is_control = any(ord(sign) < 0x20 and not sign.isspace() for sign in text)
-    return not is_control and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xff\xff\xff\xff"))
+    return not any(ord(sign) < 0x20 and not sign.isspace() for sign in text)
 
 
 def _with_digest(source: Source, rows: Rows, digest: str, copy: IO[bytes]) -> Rows:

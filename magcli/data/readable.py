@@ -51,8 +51,11 @@ def _has_text_maps(kind: pa.DataType) -> bool:
 
 def nested_types(kind: pa.DataType) -> list[pa.DataType]:
     """A type and all types within it."""
-    inner = [kind.field(index).type for index in range(kind.num_fields)] if pa.types.is_nested(kind) else []
-    return [kind, *(part for one in inner for part in nested_types(one))]
+    kinds = [kind]
+    if pa.types.is_nested(kind):
+        for index in range(kind.num_fields):
+            kinds += nested_types(kind.field(index).type)
+    return kinds
 
 
 def is_short_float(kind: pa.DataType) -> bool:
@@ -85,9 +88,11 @@ def time_texts(array: pa.Array) -> pa.Array:
     is_far = pc.starts_with(texts, OUT_OF_RANGE)
     if not pc.any(is_far).as_py():
         return texts
-    unit = "D" if pa.types.is_date32(array.type) else getattr(array.type, "unit", "ms")
-    counts = array.cast(pa.int32() if pa.types.is_date32(array.type) else pa.int64())
-    numbers = counts.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    # Arrow counts days, or a type's units (milliseconds in a date64), from 1970 on, as numpy does.
+    is_days = pa.types.is_date32(array.type)
+    unit = "D" if is_days else getattr(array.type, "unit", "ms")
+    counts = array.cast(pa.int32() if is_days else pa.int64()).fill_null(0)
+    times = counts.to_numpy(zero_copy_only=False).astype(np.int64).astype(f"datetime64[{unit}]")
     zone = "Z" if getattr(array.type, "tz", None) else ""
-    far = [str(time).replace("T", " ") + zone for time in numbers.astype(f"datetime64[{unit}]")]
+    far = [str(time).replace("T", " ") + zone for time in times]
     return pc.if_else(is_far, pa.array(far, pa.string()), texts)

@@ -45,13 +45,15 @@ def _changed_field(field: pa.Field, change: Change) -> pa.Field:
 
 def rebuilt(array: pa.Array, kind: pa.DataType, part: Part) -> pa.Array:
     """The values of ``array`` in the type ``kind``, of the same nesting; ``part`` converts what is not nested alike."""
-    is_a, own = pa.types, array.type
+    is_a = pa.types
+    own = array.type
     if own == kind:
         return array
     mask = array.is_null() if array.null_count else None
     if is_listlike(own) and is_a.is_list(kind):
+        offsets = _offsets(pc.list_value_length(array))
         values = rebuilt(array.flatten(), kind.value_type, part)
-        return pa.ListArray.from_arrays(_offsets(pc.list_value_length(array)), values, kind, mask=mask)
+        return pa.ListArray.from_arrays(offsets, values, kind, mask=mask)
     if is_a.is_fixed_size_list(own) and is_a.is_fixed_size_list(kind) and own.list_size == kind.list_size:
         values = rebuilt(fixed_size_values(array), kind.value_type, part)
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
@@ -61,6 +63,16 @@ def rebuilt(array: pa.Array, kind: pa.DataType, part: Part) -> pa.Array:
     if is_a.is_map(own) and is_a.is_map(kind):
         return _rebuilt_map(array, kind, part)
     return part(array, kind)
+
+
+def validity(array: pa.Array) -> pa.Buffer | None:
+    """Which rows are not null, as a bitmap for ``pa.Array.from_buffers``; None if no row is null.
+
+    An array's own bitmap may begin before its first row.
+    """
+    if not array.null_count:
+        return None
+    return pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
 
 
 def fixed_size_values(array: pa.Array) -> pa.Array:

@@ -3,6 +3,7 @@ several tables as one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Literal, get_args
 
 import pyarrow as pa
@@ -234,13 +235,17 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
     """
     alternatives = [need.split("|") for need in needs]
     missing = [names for names in alternatives if not any(has(name, schema) for name in names)]
-    if missing:
-        present = ", ".join(schema.names) or "none"
-        columns = f"column{'s' * (len(missing) > 1)} {', '.join(map(_either, missing))}"
-        rename = f"rename one with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT, or "
-        fix = f"{rename if stage != 'convert' else ''}see: magcli {stage} --help"
-        fix = _missing_stage(stage, {name for names in missing for name in names}, schema.names) or fix
-        raise DataError(f"{stage}: {where} lacks {columns}; it has: {present}; {fix}")
+    if not missing:
+        return
+    fix = _missing_stage(stage, set(chain.from_iterable(missing)), schema.names)
+    if not fix:
+        fix = f"see: magcli {stage} --help"
+        if stage != "convert":
+            fix = f"rename one with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT, or {fix}"
+    word = "columns" if len(missing) > 1 else "column"
+    columns = ", ".join(map(_either, missing))
+    present = ", ".join(schema.names) or "none"
+    raise DataError(f"{stage}: {where} lacks {word} {columns}; it has: {present}; {fix}")
 
 
 def _missing_stage(stage: str, missing: Collection[str], present: Collection[str]) -> str:
@@ -263,7 +268,9 @@ def _missing_stage(stage: str, missing: Collection[str], present: Collection[str
 
 def _either(names: Sequence[str]) -> str:
     """The names of one column for an error message."""
-    return " or ".join(names if len(names) <= MAX_NAMES else [*names[: MAX_NAMES - 1], "..."])
+    if len(names) > MAX_NAMES:
+        names = [*names[: MAX_NAMES - 1], "..."]
+    return " or ".join(names)
 
 
 def resolve_aliases(schema: pa.Schema, needs: Iterable[str], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -273,7 +280,8 @@ def resolve_aliases(schema: pa.Schema, needs: Iterable[str], aliases: Mapping[st
         DataError: several aliases of a column are present.
     """
     renames = {}
-    for name in (name for need in needs for name in need.split("|")):
+    names = chain.from_iterable(need.split("|") for need in needs)
+    for name in names:
         if name in schema.names:
             continue
         present = [alias for alias in aliases.get(name, ()) if alias in schema.names]
@@ -286,19 +294,26 @@ def resolve_aliases(schema: pa.Schema, needs: Iterable[str], aliases: Mapping[st
 
 def extend_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
     """The schema with more columns at the end, which replace those of the same name."""
-    return pa.schema([field for field in schema if field.name not in extra.names] + list(extra), schema.metadata)
+    kept = [field for field in schema if field.name not in extra.names]
+    return pa.schema([*kept, *extra], schema.metadata)
 
 
 def with_columns(batch: pa.RecordBatch, extra: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with more columns, as ``extend_schema`` orders them."""
     schema = extend_schema(batch.schema, extra.schema)
-    columns = [(extra if name in extra.schema.names else batch).column(name) for name in schema.names]
+    columns = []
+    for name in schema.names:
+        owner = extra if name in extra.schema.names else batch
+        columns.append(owner.column(name))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def repeat_rows(batch: pa.RecordBatch, count: int) -> pa.RecordBatch:
     """Each row ``count`` times, one after the other."""
-    return batch.take(pa.array([row for row in range(batch.num_rows) for _ in range(count)], pa.int64()))
+    numbers: list[int] = []
+    for row in range(batch.num_rows):
+        numbers += [row] * count
+    return batch.take(pa.array(numbers, pa.int64()))
 
 
 def common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -308,7 +323,7 @@ def common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """
     if len(schemas) < 2:
         return schemas[0] if schemas else pa.schema([])
-    columns = dict.fromkeys(name for schema in schemas for name in schema.names)
+    columns = dict.fromkeys(chain.from_iterable(schema.names for schema in schemas))
     return pa.schema([_common_field(column, schemas) for column in columns], schemas[0].metadata)
 
 
@@ -328,7 +343,12 @@ def _common_marks(fields: Sequence[pa.Field], tables: int) -> dict[bytes, bytes]
     features = {marks.get(FEATURE_KEY) for marks in metadata}
     feature = features.pop() if len(features) == 1 else None
     is_absent = len(fields) < tables or any(ABSENT_KEY in marks for marks in metadata)
-    return ({ABSENT_KEY: b"1"} if is_absent else {}) | ({FEATURE_KEY: feature} if feature else {})
+    common = {}
+    if is_absent:
+        common[ABSENT_KEY] = b"1"
+    if feature:
+        common[FEATURE_KEY] = feature
+    return common
 
 
 def _common_type(fields: Sequence[pa.Field]) -> pa.DataType | None:

@@ -53,16 +53,19 @@ def verify_file(path: Path) -> str | None:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: it was truncated or never written")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        at = data.rfind(MARK, max(0, len(data) - TAIL))
-        digest = data[at + len(MARK) : at + len(MARK) + 64]
-        is_digest = len(digest) == 64 and not digest.strip(b"0123456789abcdef")
-        # Other tools' files may contain the mark by chance; ours have the head key too, even with a damaged digest.
-        if at < 0 or (data.find(HEAD_KEY.encode()) < 0 and not is_digest):
+        mark = data.rfind(MARK, max(0, len(data) - TAIL))
+        if mark < 0:
             return None
-        at += len(MARK)
-        hasher = hashlib.sha256(memoryview(data)[:at])
+        start = mark + len(MARK)
+        end = start + len(BLANK)
+        digest = data[start:end]
+        is_digest = len(digest) == len(BLANK) and not digest.strip(b"0123456789abcdef")
+        # Other tools' files may contain the mark by chance; ours have the head key too, even with a damaged digest.
+        if not is_digest and data.find(HEAD_KEY.encode()) < 0:
+            return None
+        hasher = hashlib.sha256(memoryview(data)[:start])
         hasher.update(BLANK)
-        hasher.update(memoryview(data)[at + 64 :])
+        hasher.update(memoryview(data)[end:])
     if digest.decode("ascii", "replace") != hasher.hexdigest():
         raise DataError(f"{path} is damaged: its content does not match its seal")
     return hasher.hexdigest()

@@ -1,5 +1,6 @@
 """Rows and columns of a table, chosen while its batches pass."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow.compute as pc
 
 from magcli.data import column_paths
 from magcli.data.condition import Condition
-from magcli.data.json_columns import DECODER, encoded, is_json_text
+from magcli.data.json_columns import decoded, encoded, is_json_text
 from magcli.data.source import Rows
 from magcli.errors import DataError, first_line
 
@@ -64,12 +65,13 @@ def explode(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.RecordBat
     """One row for each element of the lists in a column; a row without elements has none."""
     column = batch.column(name)
     if is_json_text(batch.schema.field(name)):
-        values = [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
-        lists = [value if isinstance(value, list) else [] for value in values]
-        elements = encoded(element for value in lists for element in value)
-        rows = pa.array([row for row, value in enumerate(lists) for _ in value], pa.int64())
+        lists = [value if isinstance(value, list) else [] for value in decoded(column)]
+        elements = encoded(itertools.chain.from_iterable(lists))
+        row_of_each = [[row] * len(value) for row, value in enumerate(lists)]
+        rows = pa.array(itertools.chain.from_iterable(row_of_each), pa.int64())
     else:
-        elements, rows = column.flatten(), pc.list_parent_indices(column)
+        elements = column.flatten()
+        rows = pc.list_parent_indices(column)
     columns = [elements if other == name else batch.column(other).take(rows) for other in schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -78,9 +80,9 @@ def is_empty_list(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Whether a row has no element in a column of lists."""
     column = batch.column(name)
     if is_json_text(batch.schema.field(name)):
-        values = (None if text is None else DECODER.decode(text) for text in column.to_pylist())
-        return pa.array([not value or not isinstance(value, list) for value in values], pa.bool_())
-    return pc.equal(pc.fill_null(pc.list_value_length(column), 0), 0)
+        return pa.array([not value or not isinstance(value, list) for value in decoded(column)], pa.bool_())
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    return pc.equal(lengths, 0)
 
 
 def sorted_order(batches: Sequence[pa.RecordBatch], keys: Sequence[str], schema: pa.Schema) -> Sequence[int]:
@@ -90,14 +92,15 @@ def sorted_order(batches: Sequence[pa.RecordBatch], keys: Sequence[str], schema:
         DataError: a path leads nowhere, or to values without an order.
     """
     paths = [key.removeprefix("-") for key in keys]
-    fields = [column_paths.field_at(schema, path).with_name(str(number)) for number, path in enumerate(paths)]
-    columns = [[column_paths.column_at(batch, path) for batch in batches] for path in paths]
-    chunked = [pa.chunked_array(parts, field.type) for parts, field in zip(columns, fields, strict=True)]
-    values = pa.table(chunked, names=[field.name for field in fields])
-    order = ["descending" if key.startswith("-") else "ascending" for key in keys]
-    sort_keys = [(field.name, direction) for field, direction in zip(fields, order, strict=True)]
+    columns = {}
+    sort_keys = []
+    for number, (key, path) in enumerate(zip(keys, paths, strict=True)):
+        name = str(number)  # a path may be named twice
+        parts = [column_paths.column_at(batch, path) for batch in batches]
+        columns[name] = pa.chunked_array(parts, column_paths.field_at(schema, path).type)
+        sort_keys.append((name, "descending" if key.startswith("-") else "ascending"))
     try:
-        indices = pc.sort_indices(values, sort_keys)
+        indices = pc.sort_indices(pa.table(columns), sort_keys)
     except pa.ArrowException as error:
         raise DataError(f"rows cannot be sorted by {', '.join(paths)}: {first_line(error)}") from None
     numbers: list[int] = indices.to_pylist()
@@ -106,14 +109,16 @@ def sorted_order(batches: Sequence[pa.RecordBatch], keys: Sequence[str], schema:
 
 def in_order(batches: Sequence[pa.RecordBatch], numbers: Sequence[int], size: int) -> Rows:
     """The rows of these numbers, in this order, in batches of ``size``."""
-    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])  # the number of each batch's first row
     for begin in range(0, len(numbers), size):
         wanted = np.asarray(numbers[begin : begin + size])
-        owners = np.searchsorted(starts, wanted, side="right") - 1
+        owners = np.searchsorted(starts, wanted, side="right") - 1  # the batch of each row
         parts, positions = [], []
         for owner in np.unique(owners):
             mine = np.flatnonzero(owners == owner)
             parts.append(batches[owner].take(pa.array(wanted[mine] - starts[owner])))
             positions.append(mine)
+        # The rows are joined by batch; the inverse permutation of their positions brings them into order.
         joined = pa.concat_batches(parts)
-        yield joined.take(pa.array(np.argsort(np.concatenate(positions))))
+        inverse = np.argsort(np.concatenate(positions))
+        yield joined.take(pa.array(inverse))

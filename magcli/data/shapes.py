@@ -62,12 +62,14 @@ class Column:
 
 def key_order(orders: Iterable[tuple[str, ...]]) -> list[str]:
     """The keys in an order that agrees with every row, or in order of appearance if rows contradict each other."""
-    seen = {key: number for number, key in enumerate(dict.fromkeys(key for keys in orders for key in keys))}
+    distinct = dict.fromkeys(itertools.chain.from_iterable(orders))
+    seen = {key: number for number, key in enumerate(distinct)}
     following: dict[str, set[str]] = {key: set() for key in seen}
     for keys in orders:
         for before, key in itertools.pairwise(keys):
             following[before].add(key)
-    waits = Counter(key for keys in following.values() for key in keys)
+    # A topological sort; of several keys that can be next, the one that appeared first.
+    waits = Counter(itertools.chain.from_iterable(following.values()))
     ready = [(number, key) for key, number in seen.items() if not waits[key]]
     ordered: list[str] = []
     while ready:

@@ -14,6 +14,11 @@ Rows = Iterator[pa.RecordBatch]
 BadRow = Callable[[str, str, str], None]
 """Called with the id or line number, the reason and an excerpt of a row that cannot be read; the reader continues."""
 
+
+def ignore(location: str, reason: str, excerpt: str) -> None:
+    """A ``BadRow`` that does nothing, where the same rows are reported by another pass."""
+
+
 NOT_UTF8 = "not-utf-8"
 """The reason of rows in another encoding."""
 LOST = {

@@ -5,6 +5,7 @@
 import contextlib
 import glob
 import io
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from magcli.data.manifest import SIDE_FILES, Chain, merge
 from magcli.data.packed import PACKED
 from magcli.data.schema import common_schema, conform
 from magcli.data.source import LOST, BadRow, Rows, Sink, Source
+from magcli.data.source import ignore as ignore
 from magcli.errors import DataError, UsageError, first_line, usage
 
 ROWS_PER_BATCH = 1024
@@ -70,10 +72,6 @@ def refuse_lost(name: str) -> BadRow:
             raise DataError(f"{name}: {location} cannot be read ({reason}); {LOST[reason]}")
 
     return refuse
-
-
-def ignore(location: str, reason: str, excerpt: str) -> None:
-    """A ``BadRow`` that does nothing."""
 
 
 def read(name: str, bad: BadRow | None = None, head: int = 0) -> Source:
@@ -180,7 +178,8 @@ def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:
     if (path / "state.json").exists() and not split:
         return folder.open_folder(path)
     if (path / "dataset_dict.json").exists():
-        return folder.open_folder(inside.named_in(path, split, f"{path}:{split}") if split else path)
+        of_split = inside.named_in(path, split, f"{path}:{split}") if split else path
+        return folder.open_folder(of_split)
     splits = repository.splits_of(path, READABLE)
     if not splits:
         return folder.open_folder(path)
@@ -189,17 +188,20 @@ def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:
         raise DataError(f"{path} contains several tables; give one of them: {names}")
     if split and split not in splits:
         raise DataError(f"{path} has no split {split}; it has: {names}")
-    return _joined(str(path), [read(str(file), bad, head) for file in splits[split or next(iter(splits))]])
+    files = splits[split or next(iter(splits))]
+    return _joined(str(path), [read(str(file), bad, head) for file in files])
 
 
 def _joined(name: str, parts: Sequence[Source]) -> Source:
     """The files of one split as one table."""
     schema = common_schema([part.schema for part in parts])
-    rows = (conform(batch, schema) for part in parts for batch in part.rows)
-    totals = [part.total for part in parts]
-    total = sum(count for count in totals if count is not None) if None not in totals else None
+    batches = itertools.chain.from_iterable(part.rows for part in parts)
+    rows = (conform(batch, schema) for batch in batches)
+    known = [part.total for part in parts if part.total is not None]
+    total = sum(known) if len(known) == len(parts) else None
+    chain = merge([part.chain for part in parts])
     digest = seal.hash_text("".join(part.sha256 for part in parts))
-    return Source(name, schema, rows, merge([part.chain for part in parts]), digest, total)
+    return Source(name, schema, rows, chain, digest, total)
 
 
 def _text_suffix(kind: str) -> str:
@@ -209,12 +211,10 @@ def _text_suffix(kind: str) -> str:
 
 def _may_be_hub_id(path: Path) -> bool:
     """Whether a name may be a hub id, OWNER/NAME, which may contain dots."""
-    table_suffixes = (*SUFFIXES, ".ndjson", ".tsv", *PACKED)
-    return (
-        len(path.parts) == 2
-        and not path.parts[0].startswith((".", "/"))
-        and not (path.parent.is_dir() or path.suffix.lower() in table_suffixes)
-    )
+    if len(path.parts) != 2 or path.parts[0].startswith((".", "/")):
+        return False
+    is_missing_file = path.parent.is_dir() or path.suffix.lower() in (*SUFFIXES, ".ndjson", ".tsv", *PACKED)
+    return not is_missing_file
 
 
 def suffix(path: Path) -> str:

@@ -1,7 +1,7 @@
 """The values of columns as Python objects: times of any unit, and those of columns that store JSON text."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,11 @@ from magcli.errors import DataError, first_line
 def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows of a batch, with the values of columns that store JSON text."""
     return _rows(batch, python_values)
+
+
+def all_rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """The rows of all batches, as of ``to_rows``; they must fit into memory."""
+    return [row for batch in batches for row in to_rows(batch)]
 
 
 def readable_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

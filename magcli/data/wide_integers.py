@@ -8,13 +8,14 @@ import base64
 import mmap
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from magcli.data.rebuild import is_listlike, rebuilt
+from magcli.data.rebuild import is_listlike, rebuilt, validity
 from magcli.errors import DataError
 
 REFUSED = "Integers with more than 64 bits"
@@ -50,16 +51,17 @@ class Rejoined:
 
     def read(self, size: int = -1) -> bytes:
         """Read exactly ``size`` bytes, fewer only at the end."""
-        if not self.start:
-            return self.rest.read(size)
-        start, self.start = (self.start, b"") if size < 0 else (self.start[:size], self.start[size:])
+        if size < 0:
+            start, self.start = self.start, b""
+            return start + self.rest.read()
+        start, self.start = self.start[:size], self.start[size:]
         missing = size - len(start)
-        return start if missing == 0 else start + self.rest.read(missing if size >= 0 else -1)
+        return start + self.rest.read(missing) if missing else start
 
 
 def of_stream(stream: Readable) -> tuple[Rejoined, Widths]:
     """A stream of Arrow with its schema readable, and where integers of 128 bits are."""
-    start = stream.read(8)
+    start = stream.read(8)  # a mark, and the length of the first message, which is the schema
     length = struct.unpack("<i", start[4:])[0] if len(start) == 8 else 0
     head = bytearray(stream.read(length)) if 0 < length <= MAX_SCHEMA else bytearray()
     widths = _patched(head, MESSAGE_HEADER)
@@ -88,12 +90,18 @@ def _patched_footer(data: mmap.mmap) -> Widths:
 
 def _patched_parquet(data: mmap.mmap) -> Widths:
     """The schema of Arrow is base64 in the metadata of the footer: its key, 0x18, its length, its text."""
-    at = data.rfind(PARQUET_SCHEMA) + len(PARQUET_SCHEMA) + 1
-    length = shift = 0
-    more = at > len(PARQUET_SCHEMA)
-    while more and shift < 32:
-        length |= (data[at] & 0x7F) << shift
-        more, shift, at = data[at] >= 0x80, shift + 7, at + 1
+    found = data.rfind(PARQUET_SCHEMA)
+    if found < 0:
+        return {}
+    at = found + len(PARQUET_SCHEMA) + 1
+    # The length is a varint: 7 bits a byte, the lowest first; the top bit says that another byte follows.
+    length = 0
+    for shift in range(0, 35, 7):
+        byte = data[at]
+        at += 1
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
     try:
         schema = bytearray(base64.b64decode(data[at : at + length], validate=True))
     except ValueError:
@@ -126,9 +134,13 @@ def _patched(data: bytearray, schema_slot: int) -> Widths:
 
 
 def _replace(data: bytearray, path: tuple[int, ...], field: int, widths: Widths) -> None:
-    number, kind = _slot(data, field, FIELD_TYPE_NUMBER), _table(data, field, FIELD_TYPE)
-    bits = _slot(data, kind, INT_BITS) if kind else 0
-    if not number or not bits or data[number] != INT or struct.unpack_from("<i", data, bits)[0] != 128:
+    """Make a field of integers of 128 bits one of ``fixed_size_binary[16]``; both types have their width in slot 0."""
+    number = _slot(data, field, FIELD_TYPE_NUMBER)
+    kind = _table(data, field, FIELD_TYPE)
+    if not number or not kind or data[number] != INT:
+        return
+    bits = _slot(data, kind, INT_BITS)
+    if not bits or struct.unpack_from("<i", data, bits)[0] != 128:
         return
     sign = _slot(data, kind, INT_IS_SIGNED)
     widths[path] = bool(sign and data[sign])
@@ -151,11 +163,12 @@ def _fields(data: bytearray, table: int, slot: int, path: tuple[int, ...]) -> It
 
 def _slot(data: bytearray, table: int, slot: int) -> int:
     """Where a table has the value of a slot; 0 if it has none."""
-    names = table - struct.unpack_from("<i", data, table)[0]
+    # A table begins with the distance back to its vtable: sizes of vtable and table, then an offset for each slot.
+    vtable = table - struct.unpack_from("<i", data, table)[0]
     entry = 4 + 2 * slot
-    if entry >= struct.unpack_from("<H", data, names)[0]:
+    if entry >= struct.unpack_from("<H", data, vtable)[0]:
         return 0
-    offset: int = struct.unpack_from("<H", data, names + entry)[0]
+    offset: int = struct.unpack_from("<H", data, vtable + entry)[0]
     return table + offset if offset else 0
 
 
@@ -204,32 +217,25 @@ def _widened_type(kind: pa.DataType, path: tuple[int, ...]) -> pa.DataType:
 def widened(batch: pa.RecordBatch, schema: pa.Schema, widths: Widths) -> pa.RecordBatch:
     """The rows with their integers of 128 bits, in the schema of ``widened_schema``."""
     columns = list(batch.columns)
+    # A column may have integers of both kinds in it: those with a sign are widened first, then the others.
     for signed in (True, False):
-        paths = {path: sign for path, sign in widths.items() if sign is signed}
-        for number in {path[0] for path in paths}:
-            own = {path: sign for path, sign in paths.items() if path[0] == number}
-            partial = widened_schema(pa.schema([pa.field(str(n), c.type) for n, c in enumerate(columns)]), own)
-            part = _signed if signed else _unsigned
-            columns[number] = rebuilt(columns[number], partial.field(number).type, part)
+        part = partial(_decimals, signed=signed)
+        for path, has_sign in widths.items():
+            if has_sign is signed:
+                number, *inner = path
+                kind = _widened_type(columns[number].type, tuple(inner))
+                columns[number] = rebuilt(columns[number], kind, part)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _signed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return _decimals(array, kind, signed=True)
-
-
-def _unsigned(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return _decimals(array, kind, signed=False)
-
-
 def _decimals(array: pa.Array, kind: pa.DataType, *, signed: bool) -> pa.Array:
-    """The 16 bytes of each integer, the lowest first, with 16 more that repeat its sign."""
+    """Integers of 128 bits as decimals of 256: the 16 bytes of each, the lowest first, and 16 that repeat its sign."""
     if kind != WIDE:
         return array.cast(kind)
-    words: Any = np.frombuffer(array.buffers()[1], "<i8").reshape(-1, 2)[array.offset : array.offset + len(array)]
+    words: Any = np.frombuffer(array.buffers()[1], "<i8").reshape(-1, 2)
+    words = words[array.offset : array.offset + len(array)]
     wide = np.zeros((len(array), 4), "<i8")
     wide[:, :2] = words
     if signed:
         wide[:, 2:] = words[:, 1:] >> 63
-    valid = pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1] if array.null_count else None
-    return pa.Array.from_buffers(WIDE, len(array), [valid, pa.py_buffer(wide.tobytes())])
+    return pa.Array.from_buffers(WIDE, len(array), [validity(array), pa.py_buffer(wide.tobytes())])

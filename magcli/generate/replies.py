@@ -164,10 +164,11 @@ class StreamedMessage:
             return  # the event with the usage has no choice
         if not isinstance(choices, list) or not isinstance(choices[0], dict):
             raise WrongReply(f"unexpected event in the stream: {excerpt(event)}")
-        if choices[0].get("finish_reason") is not None:
-            self._finish = choices[0]["finish_reason"]
-        if choices[0].get("delta") is not None:
-            self._add_delta(choices[0]["delta"])
+        choice = choices[0]
+        if choice.get("finish_reason") is not None:
+            self._finish = choice["finish_reason"]
+        if choice.get("delta") is not None:
+            self._add_delta(choice["delta"])
 
     def _add_delta(self, delta: Any) -> None:
         if not isinstance(delta, dict):
@@ -236,7 +237,8 @@ def token_count(usage: Any) -> int:
     if count is None:
         raise WrongReply(f"the reply lacks usage.completion_tokens: usage is {excerpt(usage)}")
     is_number = isinstance(count, int | float) and not isinstance(count, bool)
-    if not is_number or not math.isfinite(count) or not 0 <= count <= MAX_TOKENS or count != int(count):
+    is_whole = is_number and math.isfinite(count) and count == int(count)
+    if not is_whole or not 0 <= count <= MAX_TOKENS:
         raise WrongReply(f"usage.completion_tokens is {excerpt(count)}, which is no number of tokens")
     return int(count)
 

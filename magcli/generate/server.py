@@ -132,10 +132,13 @@ class ServerGenerator:
         self.num_finished = 0
         self._first_sent: float | None = None
         self._has_connected = False
+        headers = {"Accept-Encoding": "identity"}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
-            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {}),
+            headers=headers,
         )
 
     async def complete(
@@ -295,8 +298,10 @@ class ServerGenerator:
             return PromptTooLong(f"{self._url}: {excerpt(text)}")
         if status == 400 and FILTERED in text:
             return PromptRefused(f"{self._url}: {excerpt(text)}")
-        hint = f" (did you mean {self._url}/v1 ?)" if status == 404 and "/v1" not in self._url else ""
-        return RejectedRequest(f"{self._url}: status {status} for {path}: {excerpt(text)}{hint}", text)
+        message = f"{self._url}: status {status} for {path}: {excerpt(text)}"
+        if status == 404 and "/v1" not in self._url:
+            message += f" (did you mean {self._url}/v1 ?)"
+        return RejectedRequest(message, text)
 
 
 async def _content(reply: httpx.Response, chunks: AsyncIterator[bytes], *, may_stream: bool) -> Any:
@@ -337,14 +342,17 @@ def _request(model: str, messages: Sequence[Message], sampling: Sampling, seed: 
         "seed": seed,
         "n": 1,
     }
-    return request | ({"top_k": sampling.top_k} if sampling.top_k else {})
+    if sampling.top_k:
+        request["top_k"] = sampling.top_k
+    return request
 
 
 def _completion(reply: Any, url: str, form: ThoughtForm) -> Completion:
     """The completion in a reply; PromptRefused if the server filtered it, or returned something like a tool call."""
     try:
         choice = reply["choices"][0]
-        message, finish = choice["message"], choice["finish_reason"]
+        message = choice["message"]
+        finish = choice["finish_reason"]
         content = message.get("content")
         thoughts = next((message[key] for key in THOUGHTS if message.get(key)), None)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -370,7 +378,8 @@ def _full_text(thoughts: object, content: object, finish: object, form: ThoughtF
     if not isinstance(content, str | None):
         return None
     if isinstance(thoughts, str):
-        return f"{form.opening}{thoughts}{form.ending}{content}" if content else f"{form.opening}{thoughts}"
+        text = f"{form.opening}{thoughts}"
+        return f"{text}{form.ending}{content}" if content else text
     return "" if not content and finish == "length" else content
 
 

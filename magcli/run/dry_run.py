@@ -66,12 +66,8 @@ def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console)
     job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
     rows = trial.try_first_row(stage, config, rows)
     usable = stage.preview(config, rows, job)
-    reasons = job.drops.summary()
-    dropped = f", would drop {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
-    console.say(
-        f"{stage.name}: dry run: {job.rows_in:,} rows, {usable:,} usable{dropped}",
-        event="dry-run",
-        rows_in=job.rows_in,
-        usable=usable,
-        dropped=dict(job.drops.counts),
-    )
+    dropped = job.drops.counts
+    text = f"{stage.name}: dry run: {job.rows_in:,} rows, {usable:,} usable"
+    if dropped:
+        text += f", would drop {dropped.total():,} ({job.drops.summary()})"
+    console.say(text, event="dry-run", rows_in=job.rows_in, usable=usable, dropped=dict(dropped))

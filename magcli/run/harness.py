@@ -85,16 +85,20 @@ def execute(
     """
     drops = Drops(keep=tables.dropped is not None)
     settings = dict(whole.settings) if whole else stage.fingerprint(config)
-    settings |= {KEY: str(tables.shard)} if tables.shard else {}
-    settings |= {LIMIT: tables.limit} if tables.limit else {}
+    if tables.shard:
+        settings[KEY] = str(tables.shard)
+    if tables.limit:
+        settings[LIMIT] = tables.limit
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output, whole=whole)
     more_tables = stage.more_tables(config)
     targets = [*tables.targets, *more_tables]
     side_outputs = [str(path) for path in stage.side_outputs(config)]
     named = [str(path) for path in configuration.paths(config)]
-    _check_distinct([*targets, *side_outputs], _read_paths(tables.inputs, [*more_tables, *side_outputs], named))
+    read = _read_paths(tables.inputs, [*more_tables, *side_outputs], named)
+    _check_distinct([*targets, *side_outputs], read)
     if owned := stage.owned_dir(config):
-        _check_outside(owned, [*tables.inputs, *targets, *(path for path in named if path != str(owned))])
+        others = [path for path in named if path != str(owned)]
+        _check_outside(owned, [*tables.inputs, *targets, *others])
     with contextlib.ExitStack() as stack:
         for target in targets:
             table.check_target(target, tables.format if target == tables.output else "")
@@ -106,19 +110,25 @@ def execute(
         job.inputs = open_inputs(stage, config, tables, table.ignore if rows_of_shards else drops.unread)
         forced = tables.restart or configuration.is_set(config, "always_run")
         if not forced and all(map(os.path.exists, side_outputs)) and up_to_date(targets, job):
-            _remove_unfinished(tables)
-            durable.remove_stale(_note_of(tables))
-            console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
-            if whole is None:
-                _check_outcome(stage, tables, _chain_of(str(tables.output))[-1:], console)
+            _keep(stage, tables, job)
             return
         if not tables.overwrite:
             _check_overwrite(targets, job, interrupted)
-        if not tables.restart and (existing := _replaced(tables, job)):
-            console.say(
-                f"{stage.name}: {existing}; it will be replaced at the end", event="replaces", output=tables.output
-            )
+        existing = "" if tables.restart else _replaced(tables, job)
+        if existing:
+            text = f"{stage.name}: {existing}; it will be replaced at the end"
+            console.say(text, event="replaces", output=tables.output)
         _run(stage, config, tables, job, stack, rows_of_shards)
+
+
+def _keep(stage: Stage, tables: Tables, job: Job) -> None:
+    """Leave finished outputs as they are."""
+    _remove_unfinished(tables)
+    durable.remove_stale(_note_of(tables))
+    job.console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
+    if job.whole is None:
+        made = _chain_of(str(tables.output))[-1:]
+        _check_outcome(stage, tables, made, job.console)
 
 
 def open_inputs(stage: Stage, config: Any, tables: Tables, unread: BadRow) -> CountedInputs:
@@ -138,8 +148,10 @@ def open_inputs(stage: Stage, config: Any, tables: Tables, unread: BadRow) -> Co
 
 def _read_paths(inputs: Sequence[str], written: Sequence[str], named: Iterable[str]) -> list[str]:
     """The paths that a command reads: its inputs, and those that its options name, except what it writes."""
+    # Counted, because an option that names an output is not read, and another one may read the same path.
     options = Counter(map(os.path.realpath, named)) - Counter(map(os.path.realpath, written))
-    return [*(name for name in inputs if name != "-"), *options]
+    files = [name for name in inputs if name != "-"]
+    return [*files, *options]
 
 
 def _check_distinct(written: Sequence[str], read: Sequence[str]) -> None:
@@ -181,7 +193,9 @@ def _run(
         if stage.RESUMES and tables.output is not None and not stream.is_stream(tables.output):
             job.journal = stack.enter_context(_journal(schema, job, tables))
         made = rows_of_shards(job) if rows_of_shards else stage.run(config, rows, job)
-        rows_out = _write(made if job.whole else stage.report(config, made, job), schema, tables, job)
+        if job.whole is None:  # of a shard, the command that joins the shards reports
+            made = stage.report(config, made, job)
+        rows_out = _write(made, schema, tables, job)
     if job.journal is not None:
         job.journal.remove()
     _remove_unfinished(tables)
@@ -223,12 +237,15 @@ def _say_renamed(job: Job) -> None:
     """Say which columns of which table are read under another tool's name."""
     assert job.inputs is not None
     for source, named in zip(job.sources, job.inputs.named, strict=True):
-        if named.columns:
-            columns = ", ".join(f"{path} as {name}" for name, path in named.columns.items())
-            where = f" of {source.name}" if len(job.sources) > 1 else ""
-            converted = f" (layout {named.layout})" if named.layout else ""
-            renames = {path: name for name, path in named.columns.items()}
-            job.console.say(f"{job.stage}: reading {columns}{where}{converted}", event="renamed", columns=renames)
+        if not named.columns:
+            continue
+        renames = {path: name for name, path in named.columns.items()}
+        text = ", ".join(f"{path} as {name}" for name, path in named.columns.items())
+        if len(job.sources) > 1:
+            text += f" of {source.name}"
+        if named.layout:
+            text += f" (layout {named.layout})"
+        job.console.say(f"{job.stage}: reading {text}", event="renamed", columns=renames)
 
 
 def _journal_path(tables: Tables) -> Path:
@@ -288,7 +305,9 @@ def _check_overwrite(targets: Sequence[str], job: Job, interrupted: Sequence[str
 
 def _holds_something(path: Path) -> bool:
     """Whether there is a file that is not empty, or a folder with files."""
-    return any(path.iterdir()) if path.is_dir() else path.exists() and path.stat().st_size > 0
+    if path.is_dir():
+        return any(path.iterdir())
+    return path.exists() and path.stat().st_size > 0
 
 
 def _chain_of(target: str) -> manifest.Chain:
@@ -301,10 +320,10 @@ def _chain_of(target: str) -> manifest.Chain:
 
 def up_to_date(targets: Sequence[str], job: Job) -> bool:
     """Whether the outputs are complete, and were made by the same command from the same inputs."""
-    digests = [source.sha256 for source in job.sources]
     if not targets or any(map(stream.is_stream, targets)) or not all(map(os.path.exists, targets)):
         return False
-    if not digests or not all(digests):
+    digests = [source.sha256 for source in job.sources]
+    if not digests or not all(digests):  # a pipe has its digest only at its end
         return False
     try:
         chains = [table.read(target).chain for target in targets]
@@ -313,10 +332,10 @@ def up_to_date(targets: Sequence[str], job: Job) -> bool:
     return all(chain and _same(chain[-1], job, digests) for chain in chains)
 
 
-def _replaced(tables: Tables, job: Job) -> str | None:
-    """How the existing output, which this command replaces, was made."""
+def _replaced(tables: Tables, job: Job) -> str:
+    """How the existing output, which this command replaces, was made; empty if there is none."""
     if tables.output is None or stream.is_stream(tables.output) or not Path(tables.output).exists():
-        return None
+        return ""
     chain = _chain_of(str(tables.output))
     if not chain:
         return f"{tables.output} exists, and magcli did not make it"
@@ -324,9 +343,11 @@ def _replaced(tables: Tables, job: Job) -> str | None:
     if made.stage != job.stage:
         return f"{tables.output} exists, made by magcli {made.stage}"
     # Packed and parsed, because the settings in a history have gone through JSON.
-    changed = changes(json.loads(seal.pack(made.config)), json.loads(seal.pack(job.settings)))
+    earlier = json.loads(seal.pack(made.config))
+    now = json.loads(seal.pack(job.settings))
+    changed = changes(earlier, now)
     if not changed and made.version == __version__ and not job.sources:
-        return None
+        return ""
     return f"{tables.output} was made with {changed or 'other inputs or another version'}"
 
 
@@ -376,9 +397,12 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
     """One line for people, and the note of the run."""
     seconds = time.monotonic() - started
     reasons = job.drops.summary()
-    left_out = f", dropped {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
-    where = f" -> {tables.output}" if tables.output else ""
-    text = f"{job.stage}: {job.rows_in:,} rows in, {rows_out:,} out{left_out} in {seconds:.1f} s{where}"
+    text = f"{job.stage}: {job.rows_in:,} rows in, {rows_out:,} out"
+    if reasons:
+        text += f", dropped {job.drops.counts.total():,} ({reasons})"
+    text += f" in {seconds:.1f} s"
+    if tables.output:
+        text += f" -> {tables.output}"
     counts = {
         "rows_in": job.rows_in,
         "rows_out": rows_out,
@@ -394,8 +418,9 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
             "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             **counts,
             **job.facts,
-            **({TALLY: dict(job.tally)} if job.tally else {}),
         }
+        if job.tally:
+            note[TALLY] = dict(job.tally)
         manifest.remove_side_file(Path(tables.output), manifest.NOTE)
         with durable.atomic_file(_note_of(tables)) as file:
             file.write((json.dumps(note, indent=1, default=str) + "\n").encode())

@@ -71,11 +71,12 @@ class Drops:
 
     def batch(self, batch: pa.RecordBatch, reason: str) -> None:
         """Count all rows of a batch."""
-        if not self.keep and batch.num_rows:
+        if self.keep:
+            for row in to_rows(batch):
+                self.row(str(row.get("id") or ""), reason, row)
+        elif batch.num_rows:
             with self._lock:
                 self.counts[reason] += batch.num_rows
-        for row in to_rows(batch) if self.keep else ():
-            self.row(str(row.get("id") or ""), reason, row)
 
 
 @dataclass(frozen=True)
@@ -148,15 +149,16 @@ class Job:
             unfinished: the work to resume, by default the journal; it records the values.
         """
         resumed = self._unfinished(unfinished)
-        values, decisions = {}, []
-        for option, value in asked.items():
-            if value == "auto":
-                known = self._known(option, resumed)
-                if known is None:
-                    known, reason = decide(option)
-                    decisions.append(f"{option} {known} ({reason})")
-                value = known
-            values[option] = value
+        values = dict(asked)
+        decisions = []
+        for option in asked:
+            if asked[option] != "auto":
+                continue
+            known = self._known(option, resumed)
+            if known is None:
+                known, reason = decide(option)
+                decisions.append(f"{option} {known} ({reason})")
+            values[option] = known
         if decisions:
             self.console.say(f"{self.stage}: {', '.join(decisions)}", event="chosen", values=values)
         self.record(values, unfinished)
@@ -167,7 +169,10 @@ class Job:
         recorded: list[Mapping[str, str]] = [work.notes for work in resumed]
         if self.whole is not None:
             recorded.append(self.whole.chosen)
-        return next((values[option] for values in recorded if option in values), None)
+        for values in recorded:
+            if option in values:
+                return values[option]
+        return None
 
     def record(self, values: Mapping[str, str], unfinished: Sequence[Notes] | None = None) -> None:
         """Record what options left to ``auto`` resolved to; ``unfinished`` as in ``choose``."""
@@ -190,7 +195,9 @@ class Job:
         """The history of this run's output of ``rows_out`` rows, from the first stage to this one."""
         if self.joined is not None:
             return self.joined
-        inputs = [manifest.Input(Path(s.name).name, s.sha256, s.total or 0) for s in self.sources]
+        inputs = []
+        for source in self.sources:
+            inputs.append(manifest.Input(Path(source.name).name, source.sha256, source.total or 0))
         dropped = dict(sorted(self.drops.counts.items()))
         settings = {**self.settings, CHOSEN: dict(self.chosen)} if self.chosen else self.settings
         link = manifest.Link(self.stage, __version__, settings, inputs, self.rows_in, rows_out, dropped)
@@ -213,8 +220,8 @@ class CountedInputs:
         self.schemas = schemas or [source.schema for source in sources]
         self.named = named
         self.schema = common_schema([source.schema for source in sources])
-        totals = [source.total for source in sources]
-        self.total = sum(t for t in totals if t is not None) if None not in totals else None
+        known = [source.total for source in sources if source.total is not None]
+        self.total = sum(known) if len(known) == len(sources) else None
         self.bounds: tuple[int, int] | None = None
         self.limit: int | None = None
 
@@ -237,7 +244,10 @@ class CountedInputs:
 
     def rows(self) -> Rows:
         """All rows, or those of the shard, in the order of the inputs, with the columns of all of them."""
-        for batch in slice_rows(self._rows(), *self.bounds) if self.bounds else self._rows():
+        rows = self._rows()
+        if self.bounds:
+            rows = slice_rows(rows, *self.bounds)
+        for batch in rows:
             self.count += batch.num_rows
             yield batch
 

@@ -73,11 +73,12 @@ class Journal:
                 else:
                     self.positions[record["key"]] = (end + FRAME.size, len(payload))
             end += FRAME.size + len(payload)
-        if stored_head != head and not self.positions:
+        if stored_head == head:
+            return end
+        if not self.positions:  # no unit is finished: it starts anew
             self.notes.clear()
             return 0
-        if stored_head != head:
-            self._check(json.loads(stored_head), json.loads(head))
+        self._check(json.loads(stored_head), json.loads(head))
         return end
 
     def _next(self) -> bytes | None:
@@ -86,7 +87,8 @@ class Journal:
             return None
         length, crc = FRAME.unpack(prefix)
         payload = self.file.read(length)
-        return payload if len(payload) == length and zlib.crc32(payload) == crc else None
+        is_whole = len(payload) == length and zlib.crc32(payload) == crc
+        return payload if is_whole else None
 
     def _check(self, identity: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         if changed := changes(identity, expected):
@@ -121,7 +123,8 @@ class Journal:
         payload = os.pread(self.file.fileno(), length, start)
         cut = payload.index(b"\n")
         dropped = [Dropped(*fields) for fields in json.loads(payload[:cut])["dropped"]]
-        return Result(pa.ipc.read_record_batch(pa.py_buffer(payload[cut + 1 :]), self.schema), dropped)
+        rows = pa.ipc.read_record_batch(pa.py_buffer(payload[cut + 1 :]), self.schema)
+        return Result(rows, dropped)
 
     def _append(self, payload: bytes) -> int:
         data = memoryview(FRAME.pack(len(payload), zlib.crc32(payload)) + payload)

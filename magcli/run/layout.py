@@ -40,14 +40,16 @@ def arrange(stage: Stage, config: Any, sources: Sequence[Source]) -> list[Named]
         DataError: a column could be several, or a table has none that are read; the message names the table.
     """
     layouts = stage.layouts(config, [source.schema for source in sources]) or [None] * len(sources)
-    named = [_arrange(stage, source, layout) for source, layout in zip(sources, layouts, strict=True)]
     needs = stage.reads(config) or ()
-    aliases = [_name(source, needs, stage.ALIASES or {}) for source in sources]
+    converted = [_arrange(stage, source, layout) for source, layout in zip(sources, layouts, strict=True)]
+    renamed = [_name(source, needs, stage.ALIASES or {}) for source in sources]
     if len(sources) > 1:
         for source in sources:
             _write_text(source, needs)
-    pairs = zip(named, aliases, strict=True)
-    return [Named({**converted.columns, **renamed}, converted.layout) for converted, renamed in pairs]
+    named = []
+    for of_layout, aliases in zip(converted, renamed, strict=True):
+        named.append(Named({**of_layout.columns, **aliases}, of_layout.layout))
+    return named
 
 
 def _arrange(stage: Stage, source: Source, layout: Any) -> Named:

@@ -73,7 +73,8 @@ def exhausted(error: BaseException) -> EnvironmentFault | None:
     """The fault to report for an error that means that descriptors or processes ran out; None for any other."""
     number = error.errno if isinstance(error, OSError) else None
     is_without_thread = isinstance(error, RuntimeError) and NO_THREAD in _text(error)
-    if is_without_thread or (is_panic(error) and os.strerror(errno.EAGAIN) in _text(error)):
+    is_refused_in_rust = is_panic(error) and os.strerror(errno.EAGAIN) in _text(error)
+    if is_without_thread or is_refused_in_rust:
         number = errno.EAGAIN
     if number not in EXHAUSTED:
         return None
@@ -97,7 +98,10 @@ def _text(error: BaseException) -> str:
 def exhausted_by(words: bytes) -> EnvironmentFault | None:
     """``exhausted`` for what a program that could not start has written to its stderr."""
     text = words.decode(errors="replace")
-    return next((exhausted(OSError(number, reason)) for reason, number in SAYS.items() if reason in text), None)
+    for reason, number in SAYS.items():
+        if reason in text:
+            return exhausted(OSError(number, reason))
+    return None
 
 
 def memory_fault(error: BaseException) -> EnvironmentFault | None:

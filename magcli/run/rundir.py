@@ -173,19 +173,19 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
         raise DataError(f"{note} is damaged; choose another folder or give --restart, which deletes the run") from None
     notes = recorded.pop(CHOSEN, {})
     changed = changes(recorded, identity)
-    if changed and not _has_work(folder):
-        _write_note(note, identity)
-        return
-    if changed and not _is_longer(recorded, identity, lengths):
-        raise UsageError(
-            f"{path} holds a run with other settings: {with_reason(changed)}; choose another folder, or --restart, "
-            f"which deletes it{_way_on(folder)}"
-        )
     if changed:
+        if not _has_work(folder):
+            _write_note(note, identity)
+            return
+        if not _is_longer(recorded, identity, lengths):
+            raise UsageError(
+                f"{path} holds a run with other settings: {with_reason(changed)}; choose another folder, or --restart, "
+                f"which deletes it{_way_on(folder)}"
+            )
         _prolong(folder)
     folder.notes |= notes
     if identity != recorded:  # longer, or a file is elsewhere now
-        _write_note(note, dict(identity) | ({CHOSEN: notes} if notes else {}))
+        _write_note(note, {**identity, CHOSEN: notes} if notes else identity)
 
 
 def _way_on(folder: RunDir) -> str:
@@ -193,17 +193,25 @@ def _way_on(folder: RunDir) -> str:
 
     A checkpoint of one rank without adapters is a model's folder too.
     """
-    checkpoints = [path.parent for path in sorted(folder.checkpoints.glob("step-*/config.json"))]
-    whole = [path for path in checkpoints if (path / "model.safetensors").is_file()]
-    weights = folder.model if folder.finished else next(reversed(whole), None)
-    return f"; to go on from its weights with these settings: --model {weights} --run NEW" if weights else ""
+    if folder.finished:
+        weights = folder.model
+    else:
+        checkpoints = [path.parent for path in sorted(folder.checkpoints.glob("step-*/config.json"))]
+        whole = [path for path in checkpoints if (path / "model.safetensors").is_file()]
+        if not whole:
+            return ""
+        weights = whole[-1]
+    return f"; to go on from its weights with these settings: --model {weights} --run NEW"
 
 
 def _is_longer(recorded: Mapping[str, Any], identity: Mapping[str, Any], lengths: Sequence[str]) -> bool:
     """Whether settings differ only by larger values of the options that say how long a run is."""
-    one, other = fingerprint(recorded), fingerprint(identity)
-    changed = {key for key in {**one, **other} if one.get(key) != other.get(key)}
-    return changed <= set(lengths) and all(_length(identity[key]) > _length(recorded[key]) for key in changed)
+    before = fingerprint(recorded)
+    now = fingerprint(identity)
+    changed = {key for key in {**before, **now} if before.get(key) != now.get(key)}
+    if not changed <= set(lengths):
+        return False
+    return all(_length(identity[key]) > _length(recorded[key]) for key in changed)
 
 
 def _length(value: int) -> float:
@@ -236,7 +244,8 @@ def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
 def _has_work(folder: RunDir) -> bool:
     """Whether a run has written any result; one that failed at its start, for example on a typo, has not."""
     start_files = (folder.note_path, folder.path / INPUTS)
-    return any(path.is_file() and path not in start_files and path.stat().st_size for path in folder.path.rglob("*"))
+    results = (path for path in folder.path.rglob("*") if path.is_file() and path not in start_files)
+    return any(path.stat().st_size for path in results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +284,10 @@ def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console)
         DataError: the folder is not a run of magcli, or its records are damaged.
     """
     runs = [read_run(folder)]
-    while (earlier := _run_of(runs[0].started_from)) and all(earlier != run.folder for run in runs):
+    while True:
+        earlier = _run_of(runs[0].started_from)
+        if earlier is None or earlier in [run.folder for run in runs]:
+            break
         if _changed(runs[0], digest):
             _warn(runs[0], "has changed since", console)
             return runs
@@ -288,7 +300,10 @@ def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console)
 def _changed(run: Trained, digest: Callable[[Path, bool], str]) -> bool:
     """Whether the folder of the model that a run started from holds another one now."""
     recorded = run.options.get("model_sha256")
-    return bool(recorded) and digest(Path(run.started_from), not run.options.get("from_scratch")) != recorded
+    if not recorded:
+        return False
+    has_weights = not run.options.get("from_scratch")
+    return bool(digest(Path(run.started_from), has_weights) != recorded)
 
 
 def _is_gone(model: str) -> bool:
@@ -313,14 +328,16 @@ def without_model(model: Path) -> str:
     ``model`` may be the run's folder itself.
     """
     if (model / "run.json").is_file():
-        finished = RunDir(model).finished
-        return f"this is the folder of a run; its model is {model / 'model'}" if finished else _unfinished(model)
+        if RunDir(model).finished:
+            return f"this is the folder of a run; its model is {model / 'model'}"
+        return _unfinished(model)
     if model.name != "model" or model.exists():
         return ""
     if (model.parent / "run.json").is_file():
         return _unfinished(model.parent)
-    stages = f"magcli sft or magcli rl with --run {model.parent}"
-    return "" if model.parent == Path() else f"no such folder; {stages} makes it"
+    if model.parent == Path():
+        return ""
+    return f"no such folder; magcli sft or magcli rl with --run {model.parent} makes it"
 
 
 def _unfinished(folder: Path) -> str:
@@ -344,7 +361,8 @@ def read_run(folder: Path) -> Trained:
         record = checksum.read_object(folder / "run.json")
         inputs, history = _inputs(folder, record["inputs"])
         options = {key: value for key, value in record.items() if key not in NOT_OPTIONS}
-        steps = next((line["step"] for line in reversed(RunDir(folder).metrics())), 0)
+        lines = RunDir(folder).metrics()
+        steps = lines[-1]["step"] if lines else 0
         return Trained(folder, record["command"], record["version"], options, inputs, history, steps)
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{folder}: the records of this run are damaged; copy the folder again") from None

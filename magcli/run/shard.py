@@ -3,6 +3,7 @@
 A shard is a run of consecutive rows, so the shards' outputs in order are the output of an unsharded run.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -56,9 +57,10 @@ def slice_rows(rows: Rows, start: int, stop: int) -> Rows:
     """The rows from ``start`` to before ``stop``; the others are read too, as a table's checksum is at its end."""
     offset = 0
     for batch in rows:
-        first, last = max(start - offset, 0), min(stop - offset, batch.num_rows)
-        if first < last:
-            yield batch.slice(first, last - first)
+        first = max(start - offset, 0)
+        end = min(stop - offset, batch.num_rows)
+        if first < end:
+            yield batch.slice(first, end - first)
         offset += batch.num_rows
 
 
@@ -77,34 +79,41 @@ def parts(sources: Sequence[Source]) -> list[Part]:
             one, other = names[part.shard.number], part.source.name
             raise DataError(f"commit: {one} and {other} are both shard {part.shard}; leave one of them out")
         names[part.shard.number] = part.source.name
-    missing = [number for number in range(1, shards[0].shard.out_of + 1) if number not in names]
+    stage = shards[0].link.stage
+    count = shards[0].shard.out_of
+    missing = [number for number in range(1, count + 1) if number not in names]
     if missing:
-        stage, count = shards[0].link.stage, shards[0].shard.out_of
+        are = "is" if len(missing) == 1 else "are"
         raise DataError(
-            f"commit: of {count} shards {_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing; name the "
-            f"table, or make it with the {stage} command of the others and --shard {missing[0]}/{count}"
+            f"commit: of {count} shards {_listed(missing)} {are} missing; name the table, or make it with the {stage} "
+            f"command of the others and --shard {missing[0]}/{count}"
         )
     return shards
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
+    listed = ", ".join(map(str, numbers[:8]))
+    return f"{listed} and {len(numbers) - 8} more" if len(numbers) > 8 else listed
 
 
 def _part(source: Source) -> Part:
-    link = source.chain[-1] if source.chain else None
-    if link is None or KEY not in link.config:
-        reason = f"{link.stage} made it from a whole table" if link else "it has no history"
-        raise DataError(f"commit: {source.name} is not a finished shard: {reason}; name tables made with --shard")
-    return Part(source, source.chain[:-1], link, parse(link.config[KEY]))
+    problem = f"commit: {source.name} is not a finished shard"
+    fix = "name tables made with --shard"
+    if not source.chain:
+        raise DataError(f"{problem}: it has no history; {fix}")
+    *past, link = source.chain
+    if KEY not in link.config:
+        raise DataError(f"{problem}: {link.stage} made it from a whole table; {fix}")
+    return Part(source, tuple(past), link, parse(link.config[KEY]))
 
 
 def _check_alike(first: Part, part: Part) -> None:
     """Refuse a shard of another run: all but its number and its results must be equal."""
-    one, other = _identity(first), _identity(part)
-    differ = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    expected = _identity(first)
+    identity = _identity(part)
+    differ = [name for name in {**expected, **identity} if expected.get(name) != identity.get(name)]
     if differ:
-        changes = "; ".join(f"{name} {other.get(name)!r} (other: {one.get(name)!r})" for name in differ)
+        changes = "; ".join(f"{name} {identity.get(name)!r} (other: {expected.get(name)!r})" for name in differ)
         raise DataError(f"commit: {part.source.name} belongs to another run than {first.source.name}: {changes}")
     if part.past != first.past:
         raise DataError(f"commit: the input of {part.source.name} has another history than that of {first.source.name}")
@@ -137,12 +146,14 @@ def history(shards: Sequence[Part]) -> Chain:
     config = {key: value for key, value in links[0].config.items() if key != KEY}
     if values := resolved_options(shards):
         config[CHOSEN] = values
-    reasons = sorted({reason for link in links for reason in link.dropped})
+    dropped: Counter[str] = Counter()
+    for link in links:
+        dropped.update(link.dropped)
     whole = replace(
         links[0],
         config=config,
         rows_in=sum(link.rows_in for link in links),
         rows_out=sum(link.rows_out for link in links),
-        dropped={reason: sum(link.dropped.get(reason, 0) for link in links) for reason in reasons},
+        dropped=dict(sorted(dropped.items())),
     )
     return (*shards[0].past, whole)

@@ -248,24 +248,30 @@ def _wait_for_signal(numbers: socket.socket, grace: float, *, echo: bool = False
     Raises:
         EOFError: the other end is closed.
     """
-    first, end = 0, float("inf")
+    first = 0
+    end = float("inf")
     saves = False
-    while select.select([numbers], [], [], None if not first else max(0.0, end - time.monotonic()))[0]:
-        number = numbers.recv(1)
-        if not number:
+    while True:
+        left = max(0.0, end - time.monotonic()) if first else None
+        ready, _, _ = select.select([numbers], [], [], left)
+        if not ready:
+            return signal.Signals(first)
+        received = numbers.recv(1)
+        if not received:
             raise EOFError
         if echo:
-            numbers.send(number)
-        if number[0] in SIGNALS and not first:
-            saving = SAVE_SECONDS if saves and number[0] == signal.SIGTERM else 0.0
-            first, end = number[0], time.monotonic() + saving + grace
-        elif number[0] in (_LONGER, _USUAL):
-            saves = number[0] == _LONGER
+            numbers.send(received)
+        number = received[0]
+        if number in SIGNALS and not first:
+            first = number
+            saving = SAVE_SECONDS if saves and number == signal.SIGTERM else 0.0
+            end = time.monotonic() + saving + grace
+        elif number in (_LONGER, _USUAL):
+            saves = number == _LONGER
             if first and not saves:
                 end = min(end, time.monotonic() + grace)
-        elif number[0] == first and not echo:
-            break
-    return signal.Signals(first)
+        elif number == first and not echo:
+            return signal.Signals(first)
 
 
 def _message(number: signal.Signals, consequence: str) -> str:

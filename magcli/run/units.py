@@ -242,7 +242,7 @@ async def in_order(
     ``may_stall``: the next unit may take long to come, as from a pipe; meanwhile the others go on.
     """
     ahead = ReadAhead(units, window) if may_stall else None
-    waiting: deque[asyncio.Task[T]] = deque()
+    waiting: deque[asyncio.Task[T]] = deque()  # in the order of the units, finished ones too
     running: set[asyncio.Task[T]] = set()
     more = True
     try:

@@ -94,17 +94,23 @@ def _renamed(renames: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job
 def _present(required: Sequence[str], schema: pa.Schema) -> tuple[list[str], dict[str, str]]:
     """The required columns that exist, and the id; and which column can replace which."""
     available = {*schema.names, "id"}
-    groups = [[name for name in need.split("|") if name in available] for need in required]
-    names = [name for group in groups for name in group]
-    return names, {group[0]: group[1] for group in groups if len(group) > 1}
+    names: list[str] = []
+    alternatives = {}
+    for need in required:
+        present = [name for name in need.split("|") if name in available]
+        names += present
+        if len(present) > 1:
+            alternatives[present[0]] = present[1]
+    return names, alternatives
 
 
 def _valid_rows(names: Sequence[str], alternatives: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> Rows:
     before = 0
     for batch in rows:
         converted = _convert(batch, schema, names)
-        read, was_read = _read(batch, converted, job, before)
-        yield _usable(read, _reasons(was_read, read, names, alternatives), job, before)
+        read, original = _read(batch, converted, job, before)
+        reasons = _reasons(original, read, names, alternatives)
+        yield _usable(read, reasons, job, before)
         before += batch.num_rows
 
 
@@ -119,7 +125,8 @@ def _read(
         (values,) = to_rows(converted.slice(row, 1))
         reason, _, detail = why[row].as_py().partition("\t")
         job.drops.row(_key(values, before + row), reason, {**values, "error": detail})
-    return converted.filter(why.is_null()), batch.filter(why.is_null())
+    is_read = why.is_null()
+    return converted.filter(is_read), batch.filter(is_read)
 
 
 def _key(values: Mapping[str, Any], row: int) -> str:
@@ -128,18 +135,23 @@ def _key(values: Mapping[str, Any], row: int) -> str:
 
 
 def _convert(batch: pa.RecordBatch, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
-    columns = {f.name: _convert_column(batch.column(f.name), f, names) for f in batch.schema if f.name != UNREAD}
+    columns = {}
+    for field in batch.schema:
+        if field.name != UNREAD:
+            columns[field.name] = _convert_column(batch.column(field.name), field, names)
     if "id" in names:
         columns["id"] = _ids(columns, batch.num_rows)
-    return pa.RecordBatch.from_arrays([columns[f.name] for f in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> pa.Array:
     if field.name in (*TEXT, "id") and field.name in names:
         return as_text(column, field)
-    if names and is_json_text(field):  # earlier versions wrote null as text
+    if not names:
+        return column
+    if is_json_text(field):  # earlier versions wrote null as text
         column = pc.if_else(pc.equal(column, "null"), pa.scalar(None, pa.string()), column)
-    if not names or not _is_of_another_type(field):
+    if not _is_of_another_type(field):
         return column
     texts = column if is_json_text(field) else encoded(column.to_pylist())
     return parse_texts(texts, field.name, KNOWN[field.name])
@@ -152,8 +164,8 @@ def as_text(column: pa.Array, field: pa.Field) -> pa.Array:
         values = [None if text is None else _value_text(json.loads(text), field, text) for text in stored]
         return pa.array(values, pa.string())
     if pa.types.is_nested(column.type):
-        values = python_values(column)
-        return pa.array([None if value is None else _value_text(value, field) for value in values], pa.string())
+        values = [_value_text(value, field) for value in python_values(column)]
+        return pa.array(values, pa.string())
     if pa.types.is_binary(column.type):
         return pa.array([_decoded(value) for value in column.to_pylist()], pa.string())
     texts = column.cast(pa.string())
@@ -164,11 +176,14 @@ def as_text(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def _only_answer(text: str | None) -> str | None:
     """The answer in the JSON text of a list of one text, as Skywork-OR1 stores it; other texts as they are."""
+    if not text or not text.startswith('["'):
+        return text
     try:
-        value = json.loads(text) if text and text.startswith('["') else None
+        values = json.loads(text)
     except ValueError:
         return text
-    return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) else text
+    is_single = len(values) == 1 and isinstance(values[0], str)
+    return values[0] if is_single else text
 
 
 def _value_text(value: Any, field: pa.Field, text: str = "") -> str | None:
@@ -179,16 +194,25 @@ def _value_text(value: Any, field: pa.Field, text: str = "") -> str | None:
     """
     if isinstance(value, str) or value is None:
         return value
-    if field.name in TURNS and isinstance(value, list) and value and all(map(_is_turn, value)):
-        if len(value) > 1:
-            roles = ", ".join(str(turn["role"]) for turn in value)
-            problem = f"column {field.name} holds a conversation ({roles}), but one text is expected"
-            raise DataError(f"{problem}; keep the question or the answer only, and give a system prompt by --system")
-        return str(value[0]["content"])
-    is_single = isinstance(value, list) and len(value) == 1 and type(value[0]) in (str, int, float)
-    if field.name == "answer" and is_single:
-        return str(value[0])
+    if isinstance(value, list) and value:
+        if field.name in TURNS and all(map(_is_turn, value)):
+            return _only_turn(value, field)
+        if field.name == "answer" and len(value) == 1 and type(value[0]) in (str, int, float):
+            return str(value[0])
     return text or json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _only_turn(turns: Sequence[Mapping[str, Any]], field: pa.Field) -> str:
+    """The text of the only turn of a conversation.
+
+    Raises:
+        DataError: it has several turns.
+    """
+    if len(turns) > 1:
+        roles = ", ".join(str(turn["role"]) for turn in turns)
+        problem = f"column {field.name} holds a conversation ({roles}), but one text is expected"
+        raise DataError(f"{problem}; keep the question or the answer only, and give a system prompt by --system")
+    return str(turns[0]["content"])
 
 
 def _is_turn(value: Any) -> bool:
@@ -204,15 +228,17 @@ def _decoded(value: bytes | None) -> str | None:
 
 def _ids(columns: dict[str, pa.Array], size: int) -> pa.Array:
     """The given ids; for rows without one a hash of prompt and answer, the same on every run."""
-    absent = [None] * size
-    ids, prompts, answers = (
-        columns[name].to_pylist() if name in columns else absent for name in ("id", "prompt", "answer")
-    )
-    filled = (
-        id or hashlib.sha256(f"{prompt}\x1f{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        for id, prompt, answer in zip(ids, prompts, answers, strict=True)
-    )
-    return pa.array(filled, pa.string())
+    values = []
+    for name in ("id", "prompt", "answer"):
+        values.append(columns[name].to_pylist() if name in columns else [None] * size)
+    ids = []
+    for id, prompt, answer in zip(*values, strict=True):
+        if id:
+            ids.append(id)
+        else:
+            content = f"{prompt}\x1f{answer}".encode("utf-8", "surrogatepass")
+            ids.append(hashlib.sha256(content).hexdigest()[:16])
+    return pa.array(ids, pa.string())
 
 
 def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> pa.RecordBatch:
@@ -232,17 +258,21 @@ def _reasons(
     reasons = pa.nulls(converted.num_rows, pa.string())
     for name in [name for name in TEXT if name in names]:
         column = converted.column(name)
-        lost = pc.and_(column.is_null(), batch.column(name).is_valid())
-        is_binary = pa.scalar(pa.types.is_binary(batch.column(name).type))
-        reasons = _add_reason(reasons, pc.and_(lost, is_binary), "broken-text")
-        other = alternatives.get(name)
-        alone = pc.invert(_filled(converted.column(other))) if other else pa.scalar(True)
-        reasons = _add_reason(reasons, pc.and_(column.is_null(), alone), MISSING[name])
+        original = batch.column(name)
+        if pa.types.is_binary(original.type):  # bytes that are not UTF-8 have become null
+            is_lost = pc.and_(column.is_null(), original.is_valid())
+            reasons = _add_reason(reasons, is_lost, "broken-text")
+        is_missing = column.is_null()
         if name in EMPTY:
-            blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)
-            reasons = _add_reason(reasons, pc.and_(blank, alone), MISSING[name])
+            is_blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)
+            is_missing = pc.or_(is_missing, pc.fill_null(is_blank, False))
+        if other := alternatives.get(name):
+            is_missing = pc.and_(is_missing, pc.invert(_filled(converted.column(other))))
+        reasons = _add_reason(reasons, is_missing, MISSING[name])
         reasons = _add_reason(reasons, pc.match_substring(column, "\x00"), "nul-byte")
-    for column in converted.columns if names else ():
+    if not names:
+        return reasons
+    for column in converted.columns:
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
             reasons = _add_reason(reasons, pc.greater(pc.binary_length(column), CELL_LIMIT), "too-large")
     return reasons

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from magcli.cluster.runtime import Cluster
@@ -112,9 +113,14 @@ class Fleet:
         cluster.check_room([Demand("generators", size, fleet._resources)])
         specs = [spec.placed(devices, number) if devices else spec for number in range(size)]
         starts = [fleet._start(placed, show) for placed in specs]
-        done = await asyncio.gather(*starts, return_exceptions=True)
-        fleet._members = [member for member in done if isinstance(member, RemoteSampler)]
-        if failures := [failure for failure in done if isinstance(failure, BaseException)]:
+        started = await asyncio.gather(*starts, return_exceptions=True)
+        failures = []
+        for member in started:
+            if isinstance(member, BaseException):
+                failures.append(member)
+            else:
+                fleet._members.append(member)
+        if failures:
             await fleet.close()
             raise failures[0]
         return fleet
@@ -139,7 +145,8 @@ class Fleet:
     @property
     def seconds(self) -> float:
         """Time that the engines have worked so far, on average."""
-        return (self._seconds_of_dead + sum(member.seconds for member in self._members)) / len(self._members)
+        seconds = self._seconds_of_dead + sum(member.seconds for member in self._members)
+        return seconds / len(self._members)
 
     @property
     def load_seconds(self) -> float:
@@ -172,7 +179,8 @@ class Fleet:
         """The number of sequences that may run at once in each generator."""
         if self._concurrency is None:
             return self._spec.slots
-        return min(self._spec.slots, -(-self._concurrency // len(self._members)))
+        each = -(-self._concurrency // len(self._members))
+        return min(self._spec.slots, each)
 
     @property
     def sleeps(self) -> bool:
@@ -379,8 +387,7 @@ class Fleet:
     async def close(self) -> None:
         """End all processes; current callers get an error."""
         self._queue.clear()
-        tasks = [task for tasks in self._requests.values() for task in tasks]
-        tasks += self._replacements.values()
+        tasks = [*chain.from_iterable(self._requests.values()), *self._replacements.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

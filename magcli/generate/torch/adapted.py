@@ -71,11 +71,10 @@ def load_adapters(layers: Mapping[str, AdaptedLinear], weights: Weights) -> Dige
     Raises:
         WeightsFault: a matrix is missing or has another shape; nothing has been changed.
     """
-    targets = {
-        stored_name(name, matrix): getattr(layer, matrix)
-        for name, layer in layers.items()
-        for matrix in ("lora_a", "lora_b")
-    }
+    targets: dict[str, Tensor] = {}
+    for name, layer in layers.items():
+        targets[stored_name(name, "lora_a")] = layer.lora_a
+        targets[stored_name(name, "lora_b")] = layer.lora_b
     for name, target in targets.items():
         if name not in weights:
             raise WeightsFault(f"new adapters lack {name}, which the engine's model has")

@@ -80,7 +80,8 @@ class SlotCache:
         Not by doubling: products over a nearly full cache are up to twice as fast as over one with gaps.
         """
         if capacity > self.capacity:
-            more = max(capacity, -(-self.capacity * 5 // 128) * 32) - self.capacity
+            quarter_more = -(-self.capacity * 5 // 128) * 32  # a multiple of 32 positions
+            more = max(capacity, quarter_more) - self.capacity
             self.keys = pad(self.keys, (0, more))
             self.values = pad(self.values, (0, 0, 0, more))
 
@@ -152,29 +153,35 @@ def slot_attention(
     rows = slot_batch.positions.shape[0]
     query, key, value = query[0], key[0], value[0]
     parts = []
-    if rows:
-        new = query[:, :rows].transpose(0, 1), key[:, :rows].transpose(0, 1), value[:, :rows].transpose(0, 1)
-        parts.append(_decode(*new, slot_batch, kind))
+    if rows:  # the newest tokens come first
+        new_query, new_key, new_value = (tensor[:, :rows].transpose(0, 1) for tensor in (query, key, value))
+        parts.append(_decode(new_query, new_key, new_value, slot_batch, kind))
     if slot_batch.lengths:
         parts.append(_prefill(query[:, rows:], key[:, rows:], value[:, rows:], slot_batch, kind))
     slot_batch.layer += 1
-    return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
+    out = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return out[None], None
 
 
 def _decode(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: Scores) -> Tensor:
     """Attention of one new token per slot over its cache: ``[rows, heads, head_dim]`` in and out."""
     rows, kv_heads, head_dim = key.shape
-    keys, values = batch.cache.keys[batch.layer, :rows], batch.cache.values[batch.layer, :rows]
+    keys = batch.cache.keys[batch.layer, :rows]
+    values = batch.cache.values[batch.layer, :rows]
     index = torch.arange(rows, device=key.device)
     keys[index, :, :, batch.positions] = key
     values[index, :, batch.positions] = value
-    grouped, mask = query.reshape(rows, kv_heads, -1, head_dim) * kind.scale, batch.mask_of(kind.window)
+    # Query heads that share keys and values are the rows of one product: ``[rows, kv_heads, group, head_dim]``.
+    grouped = query.reshape(rows, kv_heads, -1, head_dim) * kind.scale
+    mask = batch.mask_of(kind.window)
     span = mask.shape[-1]
     if batch.block is None:
         out = _attend(grouped, keys[..., :span], values[:, :, :span], mask, kind)
     else:
-        ranges = [slice(start, start + batch.block) for start in range(0, span, batch.block)]
-        blocks = [_block(grouped, keys[..., r], values[:, :, r], mask[..., r], kind) for r in ranges]
+        blocks = []
+        for start in range(0, span, batch.block):
+            part = slice(start, start + batch.block)
+            blocks.append(_block(grouped, keys[..., part], values[:, :, part], mask[..., part], kind))
         out = _combine(blocks, kind)
     return out.to(query.dtype).reshape(rows, query.shape[1], -1)
 
@@ -193,18 +200,26 @@ def _block(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, kind: Scor
     scores = kind.capped(torch.matmul(query, keys).float()) + mask
     peak = scores.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
     weights = (scores - peak).exp_()
-    return torch.matmul(weights.to(values.dtype), values).float(), weights.sum(dim=-1, keepdim=True), peak
+    total = torch.matmul(weights.to(values.dtype), values).float()
+    return total, weights.sum(dim=-1, keepdim=True), peak
 
 
 def _combine(blocks: list[tuple[Tensor, Tensor, Tensor]], kind: Scores) -> Tensor:
-    """Combine blocks in order. A block that is masked for a row adds exact zeros, so the row's bits do not change."""
+    """Combine blocks in order. A block that is masked for a row adds exact zeros, so the row's bits do not change.
+
+    The weights of a block are relative to its maximum: they are rescaled to the highest so far (online softmax).
+    """
     total, mass, peak = blocks[0]
     for block_total, block_mass, block_peak in blocks[1:]:
         highest = torch.maximum(peak, block_peak)
-        old, new = (peak - highest).exp(), (block_peak - highest).exp()
-        total, mass, peak = total * old + block_total * new, mass * old + block_mass * new, highest
-    if kind.sinks is not None:
-        mass = mass + (kind.sinks.float().view(1, *peak.shape[1:]) - peak).exp()
+        old = (peak - highest).exp()
+        new = (block_peak - highest).exp()
+        total = total * old + block_total * new
+        mass = mass * old + block_mass * new
+        peak = highest
+    if kind.sinks is not None:  # a sink adds to the mass, but has no value
+        sinks = kind.sinks.float().view(1, *peak.shape[1:])
+        mass = mass + (sinks - peak).exp()
     return total / mass
 
 

@@ -209,8 +209,9 @@ class Engine:
 
     def _assign(self) -> list[tuple[Request, list[int]]]:
         """Give free slots, lowest first, to the samples that have waited longest; returns requests with new slots."""
-        free = [slot for slot in range(self._slots) if slot >= len(self._running) or self._running[slot] is None]
-        free = free[: max(0, self._limit - self.num_running)]
+        in_use = {slot for slot, running in enumerate(self._running) if running is not None}
+        free = [slot for slot in range(self._slots) if slot not in in_use]
+        free = free[: max(0, self._limit - len(in_use))]
         starting: list[tuple[Request, list[int]]] = []
         budget = PREFILL_TOKENS
         while self._queue and free and budget > 0:
@@ -218,10 +219,11 @@ class Engine:
             free = free[: self._make_room(request)]
             if not free:
                 break
-            count = len(request.seeds) - request.started
-            slots, free = free[:count], free[count:]
+            waiting = len(request.seeds) - request.started
+            slots, free = free[:waiting], free[waiting:]
             request.prefix = request.prefix or self._recent.get(request.prompt)
-            budget -= 0 if request.prefix else len(request.prompt)
+            if request.prefix is None:
+                budget -= len(request.prompt)
             starting.append((request, slots))
             self._start(request, slots)
             if request.started == len(request.seeds):
@@ -269,11 +271,13 @@ class Engine:
     def _logits(self, starting: list[tuple[Request, list[int]]]) -> Tensor:
         """The logits ``[running, vocab]`` of the next tokens; new slots get their prompt's cache."""
         running = [sequence for sequence in self._running if sequence]
-        rows = 1 + max((slot for slot, sequence in enumerate(running) if sequence.first_step < self._step), default=-1)
-        rows = self._slots if rows and self._fixed_rows else rows
-        new = [request for request, _ in starting if request.prefix is None]
+        decoding = [slot for slot, sequence in enumerate(running) if sequence.first_step < self._step]
+        rows = max(decoding) + 1 if decoding else 0  # new slots in between are computed for nothing
+        if rows and self._fixed_rows:
+            rows = self._slots
         span = max(sequence.length(self._step) for sequence in running)
         positions = self._state.position[:rows].clamp(max=span - 1)  # those of unused slots may lie beyond the cache
+        new = [request for request, _ in starting if request.prefix is None]
         prompts = [Prompt(request.prompt, self._ended.longest(request.prompt)) for request in new]
         decoded, prefixes = self._model.forward(self._state.newest[:rows], positions, span, prompts)
         for request, prefix in zip(new, prefixes, strict=True):
@@ -281,6 +285,7 @@ class Engine:
         return self._join(decoded, starting)
 
     def _join(self, decoded: Tensor | None, starting: list[tuple[Request, list[int]]]) -> Tensor:
+        """The logits of all running sequences: ``decoded`` ``[rows, vocab]``, and for new slots those of the prompt."""
         if decoded is not None and not starting:
             return decoded[: len(self._running)]
         logits = torch.empty(len(self._running), len(self._is_end), device=self._is_end.device)
@@ -351,7 +356,10 @@ def cache_bound(model: "PreTrainedModel | Decoder", share: float) -> int | None:
     if model.device.type != "cuda":
         return None
     free, total = torch.cuda.mem_get_info(model.device)
-    shared = bool(adapted_linears(model))
-    weights = 0 if shared else sum(parameter.nbytes for parameter in model.parameters())
-    head = 0 if model.dtype == torch.float32 else 4 * model.config.vocab_size * model.config.hidden_size
+    weights = 0
+    if not adapted_linears(model):  # with adapters the weights are the trainer's
+        weights = sum(parameter.nbytes for parameter in model.parameters())
+    head = 0
+    if model.dtype != torch.float32:  # logits are computed with a copy of the head in float32
+        head = 4 * model.config.vocab_size * model.config.hidden_size
     return max(1, min(free, round(share * total) - weights - head))

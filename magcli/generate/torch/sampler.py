@@ -39,16 +39,19 @@ def truncate(logprobs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     likely token is always kept, and rows without truncation are returned bit for bit.
     """
     if (top_k == 1).all():  # greedy: sorting the vocabulary takes longer than the model
-        return torch.full_like(logprobs, -torch.inf).scatter_(1, logprobs.argmax(-1, keepdim=True), 0.0)
+        most_likely = logprobs.argmax(-1, keepdim=True)
+        return torch.full_like(logprobs, -torch.inf).scatter_(1, most_likely, 0.0)
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(logprobs.shape[-1], device=logprobs.device)
     within_k = (top_k[:, None] == 0) | (rank < top_k[:, None])
     ordered = ordered.masked_fill(~within_k, -torch.inf).log_softmax(dim=-1)
+    # A token is kept if those before it have less mass than top_p; the first one always is.
     mass_before = ordered.exp().cumsum(dim=-1).roll(1, dims=-1)
     mass_before[:, 0] = -1.0
     ordered = ordered.masked_fill(mass_before >= top_p[:, None], -torch.inf).log_softmax(dim=-1)
-    truncated = torch.empty_like(logprobs).scatter_(1, order, ordered)
-    return torch.where(((top_p < 1) | (top_k > 0))[:, None], truncated, logprobs)
+    truncated = torch.empty_like(logprobs).scatter_(1, order, ordered)  # back into the order of the vocabulary
+    is_truncated = (top_p < 1) | (top_k > 0)
+    return torch.where(is_truncated[:, None], truncated, logprobs)
 
 
 def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,10 +60,14 @@ def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     ``logprobs`` ``[rows, vocab]``, ``uniform`` float64 ``[rows]`` in [0, 1). Returns the tokens (int64) and their
     log-probs (float32), both ``[rows]``. A token of probability 0 is never sampled.
     """
-    probs, missing = logprobs.exp(), -logprobs.shape[1] % BLOCK
-    probs = (pad(probs, (0, missing)) if missing else probs).view(len(probs), -1, BLOCK)
-    block, rest = _inverted(probs.sum(-1), uniform)
-    within, _ = _inverted(probs[torch.arange(len(probs), device=probs.device), block], rest)
+    probs = logprobs.exp()
+    missing = -logprobs.shape[1] % BLOCK
+    if missing:
+        probs = pad(probs, (0, missing))
+    blocks = probs.view(len(probs), -1, BLOCK)
+    block, rest = _inverted(blocks.sum(-1), uniform)
+    rows = torch.arange(len(blocks), device=blocks.device)
+    within, _ = _inverted(blocks[rows, block], rest)
     tokens = block * BLOCK + within
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 

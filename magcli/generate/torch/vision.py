@@ -84,8 +84,10 @@ class VisionGenerator:
             inputs = apply(tokenize=True, return_dict=True, return_tensors="pt")
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise DataError(f"the model's processor rejects a prompt with images: {error}") from error
-        moved = inputs.to(self._model.device)
-        return {k: v.to(self._model.dtype) if torch.is_floating_point(v) else v for k, v in moved.items()}
+        moved = {}
+        for name, tensor in inputs.to(self._model.device).items():  # pixels in the model's type, token ids as they are
+            moved[name] = tensor.to(self._model.dtype) if torch.is_floating_point(tensor) else tensor
+        return moved
 
     @torch.inference_mode()
     def _sample(self, inputs: Mapping[str, Any], sampling: Sampling, limit: int, seed: int) -> Completion:
@@ -100,7 +102,8 @@ class VisionGenerator:
                 generation_config=_settings(sampling, limit),
                 stopping_criteria=StoppingCriteriaList([self._stops]),
             )
-        prompt, tokens = sequences[0, :start].tolist(), sequences[0, start:].tolist()
+        prompt = sequences[0, :start].tolist()
+        tokens = sequences[0, start:].tolist()
         text = completion_text(self._processor.tokenizer, prompt, tokens, self._ends, self.thoughts)
         return Completion(text, len(tokens), "stop" if tokens[-1] in self._ends else "length")
 
@@ -134,16 +137,19 @@ def _decoded(data: bytes) -> Image.Image:
 
 def _parts(text: str, images: Sequence[Image.Image]) -> Iterator[dict[str, Any]]:
     """A turn as images and text: images at their placeholders, those without one before the text."""
-    pieces = PLACEHOLDER.split(text)
+    pieces = PLACEHOLDER.split(text)  # texts and, at odd positions, the numbers of placeholders
     placed = {int(number) for number in pieces[1::2]}
     for number, image in enumerate(images, 1):
         if number not in placed:
             yield {"type": "image", "image": image}
     for index, piece in enumerate(pieces):
-        if index % 2 and 0 < int(piece) <= len(images):
+        is_number = index % 2 == 1
+        if is_number and 0 < int(piece) <= len(images):
             yield {"type": "image", "image": images[int(piece) - 1]}
+        elif is_number:
+            yield _text(f"<image {piece}>")  # of no image: it stays text
         elif piece:
-            yield _text(f"<image {piece}>" if index % 2 else piece)
+            yield _text(piece)
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -107,7 +107,10 @@ class Link:
         task = asyncio.ensure_future(question)
         ends = time.monotonic() + self._deadline
         try:
-            while not task.done() and self._lives() and (left := ends - time.monotonic()) > 0:
+            while not task.done() and self._lives():
+                left = ends - time.monotonic()
+                if left <= 0:
+                    break
                 await asyncio.wait([task], timeout=min(WATCH_SECONDS, left))
             if not task.done() or task.exception() is not None:
                 reason = first_line(task.exception()) if task.done() else f"silence for {self._deadline:g} s"
@@ -145,7 +148,9 @@ class Link:
         """The error that says how the process ended."""
         self._process.join(WATCH_SECONDS)
         code = self._process.exitcode
-        how = "nobody knows how" if code is None else f"exit code {code}" if code >= 0 else Signals(-code).name
+        how = "nobody knows how"
+        if code is not None:  # a negative one is the number of a signal
+            how = f"exit code {code}" if code >= 0 else Signals(-code).name
         cause = cause_in(log_of(self._sockets)) or "is there memory enough?"
         return self.fault(f"died ({how}): {cause}")
 
@@ -260,7 +265,9 @@ class VllmPolicy:
     @property
     def seconds(self) -> float:
         """Seconds that the engine has been busy so far."""
-        return self._busy_seconds + (time.monotonic() - self._busy_since if self._requests else 0.0)
+        if not self._requests:
+            return self._busy_seconds
+        return self._busy_seconds + (time.monotonic() - self._busy_since)
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
@@ -415,7 +422,8 @@ class VllmPolicy:
         """vLLM's ``RequestOutput``s of one request, first token and rest; None if it has to be resubmitted."""
         from vllm.inputs.engine import tokens_input
 
-        request, outputs = RunningRequest(str(next(self._names))), list[Any]()
+        request = RunningRequest(str(next(self._names)))
+        outputs: list[Any] = []
         adapter = self._sender.lora_request
         if not self._requests:
             self._busy_since = time.monotonic()
@@ -429,7 +437,8 @@ class VllmPolicy:
             del self._requests[request.name]
             if not self._requests:
                 self._busy_seconds += time.monotonic() - self._busy_since
-        return None if request.resubmit and outputs[-1].outputs[0].finish_reason == "abort" else outputs
+        is_aborted = request.resubmit and outputs[-1].outputs[0].finish_reason == "abort"
+        return None if is_aborted else outputs
 
     async def _replace(self, weights: Weights, version: int) -> Digests:
         answer, llm = self._link.answer, self._link.llm
@@ -451,11 +460,13 @@ class VllmPolicy:
         """Continue generating with the engine's new weights, which have this version."""
         answer, llm = self._link.answer, self._link.llm
         await answer("setting their version", llm.update_weight_version(str(version)))
-        self._version, self._salt = version, uuid4().hex
+        self._version = version
+        self._salt = uuid4().hex  # what is cached of prompts is of the old weights
         await answer("aborting requests without a token", llm.abort(self._to_resubmit()))
         if self._asleep_since is not None:
             await answer("waking up", wake_to_sample(llm))
-            self._busy_seconds -= time.monotonic() - self._asleep_since if self._requests else 0.0
+            if self._requests:  # they counted as busy while it slept
+                self._busy_seconds -= time.monotonic() - self._asleep_since
             self._asleep_since = None
             self._awake.set()
         await answer("resuming", llm.resume_generation())

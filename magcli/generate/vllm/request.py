@@ -1,6 +1,7 @@
 """What goes to vLLM for one sequence and what comes back: its ``SamplingParams``, and a ``Rollout`` of its outputs."""
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import Any
 
 from magcli.errors import EnvironmentFault
@@ -54,7 +55,7 @@ def _params(outputs: str, **settings: Any) -> Any:
 
 def output_tokens(outputs: Outputs) -> tuple[int, ...]:
     """The tokens of a request."""
-    return tuple(token for output in outputs for token in output.token_ids)
+    return tuple(chain.from_iterable(output.token_ids for output in outputs))
 
 
 def finish_of(outputs: Outputs) -> Finish:
@@ -69,9 +70,13 @@ def rollout_of(index: int, prompt: tuple[int, ...], seed: int, outputs: Outputs)
     """A rollout from the outputs of its request, the last of which has the versions."""
     tokens = output_tokens(outputs)
     finish = finish_of(outputs)
+    logprobs: list[float] = []
+    for output in outputs:  # in a flat list, where the first log-prob of each position is the sampled token's
+        logprobs += [output.logprobs.logprobs[start] for start in output.logprobs.start_indices]
     spans = outputs[-1].weight_versions
-    logprobs = tuple(output.logprobs.logprobs[start] for output in outputs for start in output.logprobs.start_indices)
     if len(logprobs) != len(tokens) or not spans or spans[0].start != 0:
         raise EnvironmentFault(f"vLLM returned {len(logprobs)} log-probs and versions {spans} for {len(tokens)} tokens")
-    versions = tuple((span.start, 0 if span.version == INITIAL_LABEL else int(span.version)) for span in spans)
-    return Rollout(index, prompt, tokens, logprobs, versions, finish, seed)
+    versions = []
+    for span in spans:
+        versions.append((span.start, 0 if span.version == INITIAL_LABEL else int(span.version)))
+    return Rollout(index, prompt, tokens, tuple(logprobs), tuple(versions), finish, seed)

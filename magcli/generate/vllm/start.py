@@ -86,7 +86,8 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
     if PLUGIN not in entry_points(group=PLUGINS).names:
         raise EnvironmentFault("vLLM would not find magcli's plugin in its processes; reinstall magcli")
     console = console or Console(quiet=True)
-    before, sockets = set(active_children()), socket_folder()
+    before = set(active_children())
+    sockets = socket_folder()
     log_of(sockets).touch()
     silence_triton()
     with ExitStack() as stack:
@@ -103,14 +104,18 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
 
             llm = engine_of(spec, sockets, backend, _settings(spec), logs=terminal is not None)
         except Exception as error:  # whatever vLLM raises, the engine did not start
-            cause = _hang(watch.hung, spec) if watch.hung else cause_in(log_of(sockets)) or first_line(error)
+            cause = cause_in(log_of(sockets)) or first_line(error)
+            if watch.hung:
+                cause = _hang(watch.hung, spec)
             shutil.rmtree(sockets, ignore_errors=True)
             raise EnvironmentFault(
                 f"vLLM cannot run {spec.model.folder} on {spec.device}: {cause} (all messages: VLLM_LOGGING_LEVEL=INFO)"
             ) from error
     if terminal:
-        without = "; without compilation (--vllm-eager)" if spec.eager and spec.device.startswith("cuda") else ""
-        console.say(f"vLLM started in {watch.summary()}{without}", event="engine")
+        text = f"vLLM started in {watch.summary()}"
+        if spec.eager and spec.device.startswith("cuda"):
+            text += "; without compilation (--vllm-eager)"
+        console.say(text, event="engine")
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
     return VllmProcess(llm, process, sockets)
 
@@ -164,8 +169,11 @@ def cause_in(path: Path) -> str:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return ""
-    causes = [match[1] for line in lines if not HARMLESS.match(line) and (match := EXCEPTION.search(line))]
-    return causes[0][:MAX_CAUSE] if causes else ""
+    for line in lines:
+        match = EXCEPTION.search(line)
+        if match and not HARMLESS.match(line):
+            return match[1][:MAX_CAUSE]
+    return ""
 
 
 def silence_triton() -> None:
@@ -177,7 +185,8 @@ def socket_folder() -> Path:
     """A folder for the sockets of one engine; removes those of killed processes, which vLLM leaves behind."""
     base = Path(os.environ.get("VLLM_RPC_BASE_PATH") or tempfile.gettempdir())
     for left in base.glob(f"{SOCKETS}*"):
-        if not Path(f"/proc/{left.name.removeprefix(SOCKETS).split('-')[0]}").exists():
+        owner = left.name.removeprefix(SOCKETS).partition("-")[0]
+        if not Path(f"/proc/{owner}").exists():
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-", dir=base))
 
@@ -268,7 +277,7 @@ def cache_bytes(config: Any, dtype: torch.dtype, wanted: int, least: int, free: 
 
 
 def cpu_variables(spec: Spec, environment: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables of an engine on CPUs; ``given`` are the user's.
+    """Environment variables of an engine on CPUs; ``environment`` has the user's.
 
     vLLM would bind each rank's threads to a NUMA node of its own, and refuse to start where there are fewer nodes.
     """

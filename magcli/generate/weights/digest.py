@@ -47,7 +47,8 @@ class PendingDigests:
         while len(words) > ROW_BYTES:
             words = _row_sums(words).view(torch.uint8)
             length += len(words)
-        self._lengths[name], self._rests[name] = length, _row_sums(words).sum()
+        self._lengths[name] = length
+        self._rests[name] = _row_sums(words).sum()
 
     def fetch(self) -> Digests:
         """The digests so far, by name: integers below 2^64."""
@@ -74,19 +75,28 @@ def row_digests(data: Tensor, sizes: Mapping[str, int]) -> Digests:
 
     ``sizes`` are the bytes of each, which takes ``rows_of`` rows of ``data``, the last one padded with zeros.
     """
-    lengths, left = dict(sizes), dict(sizes)
-    rests: dict[str, Tensor] = {}
+    lengths = dict(sizes)  # all bytes of a tensor that are digested: its own, and those of its sums
+    left = dict(sizes)  # bytes in ``data`` of the tensors that are more than one row
+    rests: dict[str, Tensor] = {}  # the sum (int64 ``[1]``) of the last row of each
     zeros = data.new_zeros(ROW_BYTES).view(torch.int64)
+    # Each pass makes a row of 16 KiB one number of 8 bytes; a tensor is done when its numbers fit into one row.
     while left:
-        sums = dict(zip(left, torch.split(_row_sums(data), [rows_of(size) for size in left.values()]), strict=True))
-        rests |= {name: sums[name] for name, size in left.items() if size <= ROW_BYTES}
-        left = {name: sums[name].nbytes for name, size in left.items() if size > ROW_BYTES}
+        num_rows = [rows_of(size) for size in left.values()]
+        sums = dict(zip(left, torch.split(_row_sums(data), num_rows), strict=True))
         padded: list[Tensor] = []
+        remaining: dict[str, int] = {}
         for name, size in left.items():
-            lengths[name] += size
-            padded += [sums[name], zeros[: (rows_of(size) * ROW_BYTES - size) // zeros.itemsize]]
-        data = torch.cat(padded).view(torch.uint8) if padded else data
-    numbers = torch.cat([rests[name] for name in sizes]).tolist() if sizes else []
+            if size <= ROW_BYTES:
+                rests[name] = sums[name]
+                continue
+            remaining[name] = sums[name].nbytes
+            lengths[name] += remaining[name]
+            padding = rows_of(remaining[name]) * ROW_BYTES - remaining[name]
+            padded += [sums[name], zeros[: padding // zeros.itemsize]]
+        left = remaining
+        if padded:
+            data = torch.cat(padded).view(torch.uint8)
+    numbers = torch.cat([rests[name] for name in sizes]).tolist() if sizes else []  # the only wait for the device
     return {name: (lengths[name] + number) % MODULUS for name, number in zip(sizes, numbers, strict=True)}
 
 

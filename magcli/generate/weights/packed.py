@@ -89,13 +89,16 @@ def pack(
         limit: bytes of a buffer at most.
     """
     once = weights if isinstance(weights, PackedWeights) else untied(weights)
+    if device is None:
+        device = next((tensor.device for tensor in once.values()), torch.device("cpu"))
     types = {name: sent_type(tensor, dtype) for name, tensor in once.items()}
-    device = device or next((tensor.device for tensor in once.values()), torch.device("cpu"))
-    if isinstance(once, PackedWeights) and all(tensor.dtype == types[name] for name, tensor in once.items()):
+    is_cast = all(tensor.dtype == types[name] for name, tensor in once.items())
+    if isinstance(once, PackedWeights) and is_cast:
         return PackedWeights([buffer.to(device) for buffer in once.buffers], once.places)
     places = placed({name: (types[name], tuple(tensor.shape)) for name, tensor in once.items()}, limit)
-    packed = PackedWeights([torch.zeros(size, dtype=torch.uint8, device=device) for size in _sizes(places)], places)
-    if packed:
+    buffers = [torch.zeros(size, dtype=torch.uint8, device=device) for size in _sizes(places)]
+    packed = PackedWeights(buffers, places)
+    if packed:  # all tensors are cast and copied in a few kernels
         torch._foreach_copy_(list(packed.values()), [tensor.detach() for tensor in once.values()])
     return packed
 
@@ -107,15 +110,18 @@ def placed(tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], limit: in
     for name, (dtype, shape) in tensors.items():
         size = rows_of(prod(shape) * dtype.itemsize) * ROW_BYTES
         if end and end + size > limit:
-            buffer, end = buffer + 1, 0
+            buffer += 1
+            end = 0
         places[name] = Place(buffer, end, str(dtype).removeprefix("torch."), shape)
         end += size
     return places
 
 
 def _sizes(places: Mapping[str, Place]) -> list[int]:
-    """The bytes of each buffer."""
-    ends = {place.buffer: place.start + rows_of(place.size) * ROW_BYTES for place in places.values()}
+    """The bytes of each buffer: the end of its last tensor."""
+    ends: dict[int, int] = {}
+    for place in places.values():
+        ends[place.buffer] = place.start + rows_of(place.size) * ROW_BYTES
     return list(ends.values())
 
 

@@ -88,8 +88,10 @@ def metric_name(key: str) -> str:
     """The name of a metric in trackers."""
     if key.startswith(IDLE):
         return f"speed/{key}"
+    if key in METRIC_NAMES:
+        return METRIC_NAMES[key]
     family, _, rest = key.partition("_")
-    return METRIC_NAMES.get(key) or (f"{family}/{rest}" if family in FAMILIES and rest else f"train/{key}")
+    return f"{family}/{rest}" if family in FAMILIES and rest else f"train/{key}"
 
 
 # ---- trackers ----
@@ -167,7 +169,8 @@ class Uploader:
                 self._fail(error)
 
     def _work(self) -> None:
-        sent, closing = 0, False
+        sent = 0
+        closing = False
         try:
             while not closing:
                 self._wake.wait()

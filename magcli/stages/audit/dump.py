@@ -108,7 +108,10 @@ def dump_of(schema: pa.Schema, inputs: CountedInputs, rewards: Sequence[str]) ->
     Raises:
         DataError: one of these is not there.
     """
-    columns = {key: name for key, names in NAMES.items() if (name := _first(names, schema))}
+    columns = {}
+    for key, names in NAMES.items():
+        if name := _first(names, schema):
+            columns[key] = name
     if "group" in schema.names:
         columns["group"] = "group"
     if missing := [name for name in rewards if name not in schema.names]:
@@ -116,14 +119,22 @@ def dump_of(schema: pa.Schema, inputs: CountedInputs, rewards: Sequence[str]) ->
             f"audit.rewards: the dump has no column {', '.join(missing)}; it has: {', '.join(schema.names)}"
         )
     said = ""
-    if not rewards and all(set(TRL) <= set(table.names) for table in inputs.schemas):
+    is_of_trl = all(set(TRL) <= set(table.names) for table in inputs.schemas)
+    if not rewards and is_of_trl:
         rewards = _rewards_of_trl(inputs.schemas[0])
-        said = f"the reward is the sum of {', '.join(rewards)} (--rewards names others)" if rewards else ""
-    return Dump(schema, columns, rewards or [columns[key] for key in ("reward",) if key in columns], said)
+        if rewards:
+            said = f"the reward is the sum of {', '.join(rewards)} (--rewards names others)"
+    if not rewards and "reward" in columns:
+        rewards = [columns["reward"]]
+    return Dump(schema, columns, rewards, said)
 
 
 def _first(names: Sequence[str], schema: pa.Schema) -> str:
-    return next((name for name in names if name in schema.names and not pa.types.is_null(schema.field(name).type)), "")
+    """The first of these columns that is there and has values."""
+    for name in names:
+        if name in schema.names and not pa.types.is_null(schema.field(name).type):
+            return name
+    return ""
 
 
 def _rewards_of_trl(schema: pa.Schema) -> list[str]:

@@ -136,10 +136,13 @@ def _find_unequal(members: Sequence[Rollout], equal: Equal) -> None:
     right: dict[Answer, list[Rollout]] = defaultdict(list)
     wrong: dict[Answer, list[Rollout]] = defaultdict(list)
     for member in members:
-        is_judged = len(members) > 1 and member.said_right is not None and member.answer is not None
-        member.found["equal_answers"] = False if is_judged else None
-        if is_judged and member.answer is not None:
-            (right if member.said_right else wrong)[member.answer].append(member)
+        if len(members) == 1 or member.said_right is None or member.answer is None:
+            member.found["equal_answers"] = None
+            continue
+        member.found["equal_answers"] = False  # until an equal answer is found
+        by_answer = right if member.said_right else wrong
+        by_answer[member.answer].append(member)
+    # Two answers are compared once, however many rollouts gave them.
     for one in list(right)[:MAX_ANSWERS]:
         for other in list(wrong)[:MAX_ANSWERS]:
             if _same(one, other, equal):
@@ -162,8 +165,9 @@ def _same(one: Answer, other: Answer, equal: Equal) -> bool:
 
 def _find_spread(members: Sequence[Rollout]) -> None:
     """Whether all rewards of a group are equal, so that it teaches nothing."""
-    rewards = [member.reward for member in members if member.reward is not None]
-    flat = len(set(rewards)) == 1 if len(rewards) > 1 and len(rewards) == len(members) else None
+    rewards = [member.reward for member in members]
+    is_known = len(members) > 1 and None not in rewards
+    flat = len(set(rewards)) == 1 if is_known else None
     for member in members:
         member.found["no_spread"] = flat
 
@@ -186,21 +190,24 @@ def _find_copies(rollouts: Sequence[Rollout], groups: Sequence[Sequence[Rollout]
 
 def _find_alone(rollout: Rollout) -> None:
     """What the rollout tells by itself."""
-    ours, theirs = rollout.is_right, rollout.said_right
-    known = ours is not None and theirs is not None
-    rollout.found["rewarded_wrong"] = (bool(theirs) and not ours) if known else None
-    rollout.found["unrewarded_right"] = (bool(ours) and not theirs) if known else None
-    rollout.found["no_answer"] = None if theirs is None else theirs and rollout.answer is None
-    rollout.found["language_drift"] = rollout.drifts
-    rollout.found["looping"] = rollout.repetition >= LOOPING
-    ratios = rollout.ratios
-    rollout.found["ratio_outlier"] = (
-        None if ratios is None else ratios.highest > MAX_FACTOR or ratios.mean > MAX_MEAN_FACTOR
-    )
-    if rollout.found["looping"]:
+    ours = rollout.is_right
+    theirs = rollout.said_right
+    # None unless there are the verdicts or log-probs to tell.
+    found: dict[str, bool | None] = dict.fromkeys(("rewarded_wrong", "unrewarded_right", "no_answer", "ratio_outlier"))
+    if theirs is not None:
+        found["no_answer"] = theirs and rollout.answer is None
+        if ours is not None:
+            found["rewarded_wrong"] = theirs and not ours
+            found["unrewarded_right"] = ours and not theirs
+    found["language_drift"] = rollout.drifts
+    found["looping"] = rollout.repetition >= LOOPING
+    if found["looping"]:
         rollout.why["looping"] = f"{100 * rollout.repetition:.0f} % of its 8-word sequences occurred before"
-    if ratios is not None and rollout.found["ratio_outlier"]:
-        rollout.why["ratio_outlier"] = f"a factor of {ratios.highest:.3g} at most, {ratios.mean:.4g} on average"
+    if ratios := rollout.ratios:
+        found["ratio_outlier"] = ratios.highest > MAX_FACTOR or ratios.mean > MAX_MEAN_FACTOR
+        if found["ratio_outlier"]:
+            rollout.why["ratio_outlier"] = f"a factor of {ratios.highest:.3g} at most, {ratios.mean:.4g} on average"
+    rollout.found |= found
 
 
 def _lacking(rollouts: Sequence[Rollout], groups: Sequence[Sequence[Rollout]]) -> list[str]:

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,26 +91,33 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _with_context(rows: Rows, job: Job) -> Rows:
     """The rows with context columns, in which other tools store the facts of a question, prepended to the question."""
     assert job.inputs is not None
+    of_tables = (context_columns(table.names) for table in job.inputs.schemas)
+    columns = list(dict.fromkeys(chain.from_iterable(of_tables)))
+    if not columns:
+        yield from rows
+        return
     hash_ids = "id" not in job.inputs.schema.names
     reported = False
-    columns = list(dict.fromkeys(name for table in job.inputs.schemas for name in context_columns(table.names)))
     for batch in rows:
-        contexts = [context_of(row, columns) for row in to_rows(batch.select(columns))] if columns else []
-        if any(contexts) and not reported:
+        contexts = [context_of(row, columns) for row in to_rows(batch.select(columns))]
+        if not any(contexts):
+            yield batch
+            continue
+        if not reported:
+            text = f"clean-math: prepending {', '.join(columns)} to questions"
+            job.console.say(text, event="context", columns=columns)
             reported = True
-            job.console.say(
-                f"clean-math: prepending {', '.join(columns)} to questions", event="context", columns=columns
-            )
-        yield _prepended(batch, contexts, hash_ids=hash_ids) if any(contexts) else batch
+        yield _prepended(batch, contexts, hash_ids=hash_ids)
 
 
 def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool) -> pa.RecordBatch:
     """Prompts that begin with their contexts; ids that are hashes of questions, which may repeat, include these."""
     rows = to_rows(batch)
     for row, context in zip(rows, contexts, strict=True):
-        if context:
-            row["prompt"] = with_context(context, row["prompt"])
-        if context and hash_ids:
+        if not context:
+            continue
+        row["prompt"] = with_context(context, row["prompt"])
+        if hash_ids:
             key = f"{row['id']}\x1f{context}".encode("utf-8", "surrogatepass")
             row["id"] = hashlib.sha256(key).hexdigest()[:16]
     return from_rows(rows, batch.schema)
@@ -143,8 +151,9 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
         if generator:
             await generator.close()
 
-    # With a model every row is a unit, so that many questions are asked at once.
-    size, window = (1, 2 * config.num_slots) if generator else (UNIT, 1)
+    size, window = UNIT, 1
+    if generator:  # every row is a unit, so that many questions are asked at once
+        size, window = 1, 2 * config.num_slots
     yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
 
 
@@ -175,19 +184,23 @@ async def _answer(config: Config, generator: Generator, id: str, prompt: str, as
 
 def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows that are in no evaluation file; reports the matches of each file at the end."""
-    files, suites = _against_files(config), _against_suites(config)
+    files = _against_files(config)
+    suites = _against_suites(config)
     evaluations = index_evaluations(files, suites)
     matches: Counter[str] = Counter()
     for batch in rows:
         sources = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
-        if any(sources):  # most batches have no match, and making rows is slow
-            for row, source in zip(to_rows(batch), sources, strict=True):
-                if source:
-                    matches[source.file] += 1
-                    against = {"against": source.file, "against_row": source.row}
-                    job.drops.row(row["id"], "contaminated", {**row, **against})
+        if not any(sources):  # most batches, and making rows is slow
+            yield batch
+            continue
+        for row, source in zip(to_rows(batch), sources, strict=True):
+            if source:
+                matches[source.file] += 1
+                against = {"against": source.file, "against_row": source.row}
+                job.drops.row(row["id"], "contaminated", {**row, **against})
         yield batch.filter(pa.array([source is None for source in sources], pa.bool_()))
-    counts = ", ".join(f"{name} {matches[name]:,}" for name in [*short_names(files).values(), *suites])
+    names = [*short_names(files).values(), *suites]
+    counts = ", ".join(f"{name} {matches[name]:,}" for name in names)
     job.console.result(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
 
 
@@ -198,7 +211,6 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
     index = StatementIndex(lambda one, other: equal(one, other) or equal(other, one))
     before: Counter[str] = Counter()
     reworded: Counter[str] = Counter()
-    number = 0
     with closing(SpilledBatches(schema(config, job.schema))) as spilled:
         for batch in rows:
             spilled.add(batch)
@@ -209,14 +221,17 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
         count = len(index.keys)
         job.console.say(f"clean-math: searching for duplicates in {count:,} rows", event="comparing", rows=count)
         duplicates = {duplicate.number: duplicate for duplicate in index.duplicates(config.similarity)}
+        start = 0
         for batch in spilled.rows():
-            in_batch = [duplicates.get(number + offset) for offset in range(batch.num_rows)]
-            for offset, (duplicate, source) in enumerate(zip(in_batch, _sources(batch), strict=True)):
+            is_kept = []
+            for offset, source in enumerate(_sources(batch)):
+                duplicate = duplicates.get(start + offset)
+                is_kept.append(duplicate is None)
                 if duplicate:
                     _drop(job, batch.slice(offset, 1), duplicate, index)
                     reworded[source] += duplicate.reason == "near-duplicate"
-            yield batch.filter(pa.array([duplicate is None for duplicate in in_batch], pa.bool_()))
-            number += batch.num_rows
+            yield batch.filter(pa.array(is_kept, pa.bool_()))
+            start += batch.num_rows
     _warn_of_templates(config, job, before, reworded)
 
 

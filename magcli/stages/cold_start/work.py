@@ -102,20 +102,24 @@ def _mixed(config: Config, rows: Rows, spilled: SpilledRows, general: SpilledRow
     measure = _measure(config)
     # Rows pass through these filters one by one, onto the disk: a table of traces may not fit into memory.
     judged = _without_foreign_scores(_traces(rows, form), job)
-    usable = _usable(_consistent(_decided(judged, job), job), system, job)
+    decided = _decided(judged, job)
+    consistent = _consistent(decided, job)
+    usable = _usable(consistent, system, job)
     candidates = _candidates(_spill(usable, spilled), config, measure)
     selection = _select(config, spilled, candidates, job)
     _check_format(config, [spilled[number] for number in selection.copies], form, job)
-    keys = [_key(row) for row in _spill(_usable(_instructions(config, form, job), system, job), general)]
-    wanted = traces.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
+    instructions = _usable(_instructions(config, form, job), system, job)
+    keys = [_key(row) for row in _spill(instructions, general)]
+    num_copies = sum(selection.copies.values())
+    wanted = traces.num_instructions(num_copies, config.fraction) if keys else 0
     if len(keys) < wanted:
         job.console.warn(
             f"cold-start: {len(keys):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
         )
     used = traces.sample(keys, wanted, seed=config.seed)
+    picks = traces.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
     tables_by_name = {"traces": spilled, "instructions": general}
     mixed: list[MixedRow] = []
-    picks = traces.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
     for start in range(0, len(picks), BATCH):
         batch = []
         for pick in picks[start : start + BATCH]:
@@ -135,8 +139,8 @@ def _spill(rows: Iterable[Row], spilled: SpilledRows) -> Iterator[Row]:
 
 
 def _trace(row: Row, pick: Pick, system: str | None) -> Row:
-    kind = "rollouts" if pick.source == "traces" and row.get("step") is not None else pick.source
-    source = str(row.get("source") or kind)
+    is_rollout = pick.source == "traces" and row.get("step") is not None
+    source = str(row.get("source") or ("rollouts" if is_rollout else pick.source))
     return {"id": _key(row), "messages": tables.conversation(row, system), "source": source, "weight": 1.0}
 
 
@@ -147,7 +151,10 @@ def _check_columns(schema: pa.Schema, where: str) -> None:
 
 def _answer_column(names: Sequence[str]) -> str | None:
     """The column with the answers of problems."""
-    return next((name for name in ("answer", *tables.ALIASES["answer"]) if name in names), None)
+    for name in ("answer", *tables.ALIASES["answer"]):
+        if name in names:
+            return name
+    return None
 
 
 def _traces(rows: Rows, form: ThoughtForm) -> Iterator[Row]:
@@ -175,8 +182,10 @@ def _without_foreign_scores(rows: Iterable[Row], job: Job) -> Iterator[Row]:
             text = f"cold-start: column score is no verdict: {outside:,} values are not within 0 to 1"
             job.console.say(text, event="scores", outside=outside)
         for row in kept:
-            is_rating = outside and "score" in row
-            yield {name: value for name, value in row.items() if not is_rating or name not in ("correct", "unclear")}
+            if outside and "score" in row:  # its verdict is by a rating
+                row.pop("correct", None)
+                row.pop("unclear", None)
+            yield row
 
 
 def _decided(rows: Iterable[Row], job: Job) -> Iterator[Row]:
@@ -241,11 +250,12 @@ def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
 
 def _key(row: Mapping[str, Any]) -> str:
     """A key of a row that does not depend on its position."""
-    parts = [str(row[name]) if row.get(name) is not None else "" for name in ("id", "group", "sample")]
-    if not parts[0]:
+    id, group, sample = (row.get(name) for name in ("id", "group", "sample"))
+    if id is None or id == "":
         content = json.dumps([row.get("messages"), row.get("prompt"), row.get("completion")])
-        parts[0] = hashlib.sha256(content.encode()).hexdigest()[:16]
-    return "/".join(part for part in parts if part)
+        id = hashlib.sha256(content.encode()).hexdigest()[:16]
+    parts = [str(part) for part in (id, group, sample) if part is not None]
+    return "/".join(filter(None, parts))
 
 
 def learned(_config: Config) -> pa.Schema:
@@ -366,12 +376,15 @@ def _report_rows(
     """Report the traces selected and dropped, and the rows of the mix."""
     reasons = Counter(selection.dropped.values()).most_common()
     dropped = sum(job.drops.counts[reason] for reason, _ in reasons)
-    listed = f" ({', '.join(f'{reason} {count:,}' for reason, count in reasons)})" if reasons else ""
-    text = f"{num_traces:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped{listed}"
-    job.console.result(f"cold-start: {text}", event="selected", **dict(reasons))
+    text = f"cold-start: {num_traces:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped"
+    if reasons:
+        by_reason = ", ".join(f"{reason} {count:,}" for reason, count in reasons)
+        text += f" ({by_reason})"
+    job.console.result(text, event="selected", **dict(reasons))
     copies = sum(selection.copies.values())
-    more = f", and {num_used:,} of {num_instructions:,} instructions" if num_instructions else ""
-    text = f"cold-start: selected traces make {copies:,} rows{more}"
+    text = f"cold-start: selected traces make {copies:,} rows"
+    if num_instructions:
+        text += f", and {num_used:,} of {num_instructions:,} instructions"
     job.console.result(text, event="rows", traces=copies, instructions=num_used)
 
 

@@ -49,17 +49,18 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _compare_runs(folders: Sequence[Path], names: Sequence[str], job: Job) -> None:
     """Print the options that differ, and the ends of the curves."""
-    runs = [read_run(folder) for folder in folders]
-    lines = [RunDir(folder).metrics() for folder in folders]
-    differ = differing([options_of(run) for run in runs])
-    ends = [end_of(of_run) for of_run in lines]
-    shown = [name for name in ("steps", *ENDS) if any(name in end for end in ends)]
-    values = {name: [figure(end.get(name)) for end in ends] for name in shown}
+    differ = differing([options_of(read_run(folder)) for folder in folders])
+    ends = [end_of(RunDir(folder).metrics()) for folder in folders]
+    values = {}
+    for name in ("steps", *ENDS):
+        if any(name in end for end in ends):
+            values[name] = [figure(end.get(name)) for end in ends]
     if any("accuracy" in end for end in ends):
         values["accuracy, %"] = [accuracy(end) for end in ends]
-    text = _table("Options that differ", names, {name: list(map(short, row)) for name, row in differ.items()})
+    text = _differences(names, differ)
     text += _table(f"At the end: means over the last 1/{END_SHARE} of the steps", names, values)
-    job.console.print(text + _paired_by(folders), event="comparison", options=differ, ends=ends, names=list(names))
+    text += _paired_by(folders)
+    job.console.print(text, event="comparison", options=differ, ends=ends, names=list(names))
 
 
 def _paired_by(folders: Sequence[Path]) -> str:
@@ -75,20 +76,27 @@ def _compare_tables(config: Config, names: Sequence[str], job: Job) -> None:
         sides = sides_of(sources, config.ks, config.seed, equality, job.console)
     if len(sides) < 2:
         raise DataError(f"compare: {', '.join(config.paths)} have no two models with metrics")
+    first = sides[0].name
     rows = metrics.compare(sides, config.ks, config.seed)
+    headlines = [row for row in rows if row["metric"] == HEADLINE and row["model"] != first]
+    verdicts = [verdict(row, first) for row in headlines]
     differ = differing([_settings(source) for source in sources])
-    text = _table("Options that differ", names, {name: list(map(short, row)) for name, row in differ.items()})
-    verdicts = [
-        verdict(row, sides[0].name) for row in rows if row["metric"] == HEADLINE and row["model"] != sides[0].name
-    ]
-    text += metrics.comparison_markdown(rows) + "\n" + "\n".join(verdicts)
+    text = _differences(names, differ) + metrics.comparison_markdown(rows) + "\n" + "\n".join(verdicts)
     job.console.print(text, event="comparison", options=differ, rows=rows, names=list(names))
 
 
 def _settings(source: Source) -> dict[str, Any]:
     """The options of the stage that made a table; none without a history."""
-    link = source.chain[-1] if source.chain else None
-    return {} if link is None else {**link.config, "command": link.stage, "inputs": [each.name for each in link.inputs]}
+    if not source.chain:
+        return {}
+    link = source.chain[-1]
+    return {**link.config, "command": link.stage, "inputs": [each.name for each in link.inputs]}
+
+
+def _differences(names: Sequence[str], differ: Mapping[str, Sequence[Any]]) -> str:
+    """The table of options that differ."""
+    rows = {option: [short(value) for value in values] for option, values in differ.items()}
+    return _table("Options that differ", names, rows)
 
 
 def _table(title: str, names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:

@@ -46,6 +46,8 @@ def check(config: Config) -> None:
     usage(len(set(config.columns)) == len(config.columns), "convert.columns: a column is named twice")
     for pair in config.rename:
         usage(pair.count("=") == 1 and all(pair.split("=")), f"convert.rename: '{pair}' is not NEW=OLD")
-    for names in zip(*(pair.split("=") for pair in config.rename), strict=True):
+    new_names = [pair.partition("=")[0] for pair in config.rename]
+    old_names = [pair.partition("=")[2] for pair in config.rename]
+    for names in (new_names, old_names):
         twice = [name for name in names if names.count(name) > 1]
         usage(not twice, f"convert.rename: {''.join(twice[:1])} occurs twice as NEW or as OLD; each may occur once")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,17 +34,18 @@ def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str
         UsageError: a table has a column of the new name already.
     """
     renamed = [_renamed(config, schema) for schema in input_schemas]
-    all_columns = _named(name for columns in renamed for name in columns)
-    kept = config.columns or [name for name in all_columns.names if name not in config.drop_columns]
-    read = [*_read_by_options(config, all_columns), *config.columns, *config.drop_columns]
+    all_columns = _named(chain.from_iterable(renamed))
+    read = _read_by_options(config, all_columns)
     old_names = [pair.partition("=")[2] for pair in config.rename]
     missing = [name for name in old_names if not any(has(name, schema) for schema in input_schemas)]
     if not missing:
-        missing = [path for path in read if top_name(path, all_columns) is None]
+        paths = (*read, *config.columns, *config.drop_columns)
+        missing = [path for path in paths if top_name(path, all_columns) is None]
     if missing:
-        present = ", ".join(dict.fromkeys(name for schema in input_schemas for name in schema.names)) or "none"
-        raise DataError(f"convert: the input lacks column {', '.join(missing)}; it has: {present}")
-    wanted = {top_name(path, all_columns) for path in (*kept, *_read_by_options(config, all_columns))}
+        present = dict.fromkeys(chain.from_iterable(schema.names for schema in input_schemas))
+        listed = ", ".join(present) or "none"
+        raise DataError(f"convert: the input lacks column {', '.join(missing)}; it has: {listed}")
+    wanted = {top_name(path, all_columns) for path in (*_kept(config, all_columns), *read)}
     return [{new: path for new, path in columns.items() if new in wanted} for columns in renamed]
 
 
@@ -67,7 +69,7 @@ def _read_by_options(config: Config, schema: pa.Schema) -> list[str]:
     return [*named, *sort, *by, *explode, *columns_of(config.where, schema)]
 
 
-def _named(names: Iterator[str]) -> pa.Schema:
+def _named(names: Iterable[str]) -> pa.Schema:
     """A schema of these columns, whose types are not known."""
     return pa.schema([(name, pa.null()) for name in dict.fromkeys(names)])
 

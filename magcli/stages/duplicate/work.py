@@ -81,8 +81,12 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _with_texts(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with JSON instead of other values in text columns: other tools number languages, with 0 for none."""
-    others = {name: row[name] for name in TEXTS if not isinstance(row.get(name), str | None)}
-    return {**row, **{name: json.dumps(value, default=str) if value else None for name, value in others.items()}}
+    changed = dict(row)
+    for name in TEXTS:
+        value = row.get(name)
+        if not isinstance(value, str | None):
+            changed[name] = json.dumps(value, default=str) if value else None
+    return changed
 
 
 def _duplicated(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, Any]]]:
@@ -93,7 +97,8 @@ def _duplicated(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, A
         pair = language_pair(row)
     except UnsupportedSignature as error:
         return error.reason, [row]
-    return "duplicated", list(_rows(row, dict(zip(LANGUAGES, pair, strict=True))))
+    changes = dict(zip(LANGUAGES, pair, strict=True))
+    return "duplicated", list(_rows(row, changes))
 
 
 def _rows(row: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -107,13 +112,10 @@ def _report(tally: Counter[str], job: Job) -> None:
     """One line: problems duplicated, and those unchanged by reason."""
     duplicated = tally.pop("duplicated", 0)
     math = tally.pop("math", 0)
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.most_common())
-    job.console.result(
-        f"duplicate: {duplicated:,} code problems now in both languages; unchanged {tally.total():,}"
-        + (f" ({reasons})" if reasons else "")
-        + (f"; {math:,} of other kinds" if math else ""),
-        event="duplicates",
-        duplicated=duplicated,
-        unchanged=dict(tally),
-        other=math,
-    )
+    text = f"duplicate: {duplicated:,} code problems now in both languages; unchanged {tally.total():,}"
+    if tally:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.most_common())
+        text += f" ({reasons})"
+    if math:
+        text += f"; {math:,} of other kinds"
+    job.console.result(text, event="duplicates", duplicated=duplicated, unchanged=dict(tally), other=math)

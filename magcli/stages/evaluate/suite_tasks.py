@@ -132,8 +132,10 @@ def _task(
     problems: Sequence[pa.RecordBatch],
     output: str | None,
 ) -> SuiteTask:
-    name, function, note = (suite.name, suite.function, suite.note) if suite else ("", "", "")
-    language = config.language or bool(suite and suite.language)
+    name, function, note, language = "", "", "", config.language
+    if suite:
+        name, function, note = suite.name, suite.function, suite.note
+        language = language or suite.language
     identity = {
         "suite": name,
         "problems_sha256": digest(problems),
@@ -178,7 +180,8 @@ def run_tasks(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[
     """
     missing = []
     for task in tasks:
-        if (rows := _stored(task, job)) is None:
+        rows = _stored(task, job)
+        if rows is None:
             missing.append(task)
         else:
             yield task, rows
@@ -198,13 +201,15 @@ def _stored(task: SuiteTask, job: Job) -> Rows | None:
     if task.table is None or job.restart or not task.table.exists():
         return None
     source = table.read(str(task.table))
-    link = source.chain[-1] if source.chain else None
     identity = fingerprint(task.identity)
-    before = fingerprint(link.config) if link else {}
-    if link and link.version == __version__ and seal.pack(before) == seal.pack(identity):
-        job.console.say(f"evaluate: reusing the completions in {task.table}", event="reused")
-        return _completed(source.rows, task, job)
-    differs = [key for key in identity if not link or before.get(key) != identity[key]]
+    differs = list(identity)
+    if source.chain:
+        link = source.chain[-1]
+        before = fingerprint(link.config)
+        if link.version == __version__ and seal.pack(before) == seal.pack(identity):
+            job.console.say(f"evaluate: reusing the completions in {task.table}", event="reused")
+            return _completed(source.rows, task, job)
+        differs = [key for key in identity if before.get(key) != identity[key]]
     changes = ", ".join(differs) or "version"
     job.console.say(f"evaluate: {task.table} is stale (other {changes}); sampling again", event="stale")
     return None
@@ -252,7 +257,8 @@ def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[t
 def _run(runner: _Runner, config: Config) -> Iterator[tuple[SuiteTask, Rows]]:
     tasks = runner.tasks
     samples = min(task.plan.samples for task in tasks)
-    window = max(2, 2 * config.num_slots // samples + 2)  # problems at once: all slots are busy while others are graded
+    # Problems at once: twice those that fill the slots, which are busy while other problems are graded.
+    window = max(2, 2 * config.num_slots // samples + 2)
     ordered = in_order(runner.units(), runner.finish, window)
     results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
     for number, parts in groupby(results, key=lambda numbered: numbered[0]):
@@ -269,10 +275,9 @@ class _Runner:
         bar.report("opening the engine")
         self.journals = [_journal(task, job) for task in tasks]
         unfinished = [journal for journal in self.journals if journal is not None]
-        self.graders: dict[str, Grader] = {
-            function: graders.open_grader(config, function, config.environment)
-            for function in {task.function for task in tasks}
-        }
+        self.graders: dict[str, Grader] = {}
+        for function in {task.function for task in tasks}:
+            self.graders[function] = graders.open_grader(config, function, config.environment)
         self._try_functions()
         self.engines: ClusterEngines | None = None
         self.generator = self._open_engine(config, unfinished)
@@ -310,10 +315,11 @@ class _Runner:
         """Try the suites' custom rewards on their first problems; closes the graders if one fails."""
         try:
             for task in self.tasks:
-                first = next((batch for batch in task.problems if batch.num_rows), None)
-                if task.function and first is not None:
+                filled = [batch for batch in task.problems if batch.num_rows]
+                if task.function and filled:
+                    first_row = to_rows(filled[0].slice(0, 1))[0]
                     check_reward(task.function)
-                    try_reward(self.graders[task.function], task.function, to_rows(first.slice(0, 1))[0])
+                    try_reward(self.graders[task.function], task.function, first_row)
         except BaseException:
             for grader in self.graders.values():
                 grader.shutdown()

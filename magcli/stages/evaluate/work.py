@@ -5,6 +5,7 @@ Graded completions become problems with one spelling of equal answers.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isnan
@@ -102,25 +103,24 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     with AnswerEquality(config) as equality:
         earlier, theirs = _baseline(config, batches, job, equality) if config.before else ([], {})
         tasks, ours = _evaluated(config, batches, job, equality)
-        estimates_of = {
-            suite: _estimated(suite, problems, theirs.get(suite), config, equality) for suite, problems in ours.items()
-        }
-    left_out = _left_out(tasks, ours)
+        estimates_of: dict[str, list[Estimate]] = {}
+        for suite, problems in ours.items():
+            estimates_of[suite] = _estimated(suite, problems, theirs.get(suite), config, equality)
     report_skipped_ks(ours, config.ks, job)
     for task in tasks:
-        if task.plan.sampling.temperature == 0 and task.plan.samples > 1:
+        is_greedy = task.plan.sampling.temperature == 0
+        if is_greedy and task.plan.samples > 1:
             _report_equal_samples(task.name, task.plan.samples, job)
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
     if not estimates_of:
         reasons = f"; dropped: {dropped}" if dropped else ""
         raise DataError(f"evaluate: there is no graded completion to evaluate{reasons}")
     order = [task.name for task in tasks]
-    names = sorted(estimates_of, key=lambda name: order.index(name) if name in order else 0)
-    estimates = [
-        (suite, estimate._replace(num_left_out=left_out.get(suite)))
-        for name in names
-        for suite, estimate in estimates_of[name]
-    ]
+    left_out = _left_out(tasks, ours)
+    estimates = []
+    for suite in sorted(estimates_of, key=lambda name: order.index(name) if name in order else 0):
+        for estimate in estimates_of[suite]:
+            estimates.append((suite, estimate._replace(num_left_out=left_out.get(suite))))
     _report(estimates, job)
     if dropped:
         job.console.result(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
@@ -135,13 +135,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _left_out(tasks: Sequence[SuiteTask], evaluated: Mapping[str, Sequence[Problem]]) -> dict[str, int]:
     """The number of problems of each suite that were asked but have no sample with a verdict."""
-    asked: dict[str, set[str]] = {}
+    asked: defaultdict[str, set[str]] = defaultdict(set)
     for task in tasks:
         for batch in task.problems:
             ids = batch.column("id").to_pylist()
-            suites = batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""] * len(ids)
+            has_suites = "suite" in batch.schema.names
+            suites = batch.column("suite").to_pylist() if has_suites else [""] * len(ids)
             for suite, id in zip(suites, ids, strict=True):
-                asked.setdefault(suite or "", set()).add(id)
+                asked[suite or ""].add(id)
     return {suite: len(ids) - len(evaluated.get(suite, ())) for suite, ids in asked.items()}
 
 
@@ -221,24 +222,26 @@ def _baseline(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality
 
 def _estimated(
     suite: str, problems: list[Problem], before: list[Problem] | None, config: Config, equality: AnswerEquality
-) -> list[tuple[str, Estimate]]:
+) -> list[Estimate]:
     """The metrics of one suite, those of the --before model, and the differences to it or to another run."""
-    own = metrics.estimate(problems, config.ks, config.seed)
+    estimates = metrics.estimate(problems, config.ks, config.seed)
     if config.against:
         before = equality.merge(_judged(read_problems(config.against, suite), config), config.ks)
     differences = metrics.paired(problems, before or (), config.ks, config.seed)
-    if not differences and (config.against or config.before):
-        other = config.against or config.before
+    other = config.against or config.before
+    if other and not differences:
         raise DataError(f"evaluate: {other} has no problem in common with the input; ids must be equal")
-    earlier = metrics.estimate(before, config.ks, config.seed) if config.before and before else []
-    return [(suite, estimate) for estimate in (*own, *metrics.of_other_model(earlier), *differences)]
+    if config.before and before:
+        estimates += metrics.of_other_model(metrics.estimate(before, config.ks, config.seed))
+    return estimates + differences
 
 
 def _row(suite: str, estimate: Estimate) -> dict[str, Any]:
     """A row of the table; the bounds of a single problem are null."""
     row: dict[str, Any] = {"suite": suite}
     for name, value in estimate._asdict().items():
-        row[name] = None if value != value else value  # only NaN differs from itself
+        is_nan = value != value  # only NaN differs from itself
+        row[name] = None if is_nan else value
     return row
 
 
@@ -274,8 +277,8 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
     with AnswerEquality(config) as equality:
         sides = sides_of(job.sources, config.ks, config.seed, equality, job.console)
     for side in sides:
-        problems = {f"{side.name} {suite}".rstrip(): suite_problems for suite, suite_problems in side.problems.items()}
-        report_skipped_ks(problems, config.ks, job)
+        by_name = {f"{side.name} {suite}".rstrip(): problems for suite, problems in side.problems.items()}
+        report_skipped_ks(by_name, config.ks, job)
     rows = metrics.compare(sides, config.ks, config.seed)
     text = metrics.comparison_markdown(rows)
     if config.markdown:

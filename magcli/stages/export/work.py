@@ -12,7 +12,7 @@ from magcli import __version__
 from magcli.data import durable, manifest, table
 from magcli.data.manifest import Input
 from magcli.data.schema import require
-from magcli.data.values import to_rows
+from magcli.data.values import all_rows
 from magcli.errors import DataError, EnvironmentFault, usage
 from magcli.model.hub import Card, Figure, Training, push, render
 from magcli.model.load import atomic_model_folder, fingerprint
@@ -156,13 +156,16 @@ def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
     """
     source = table.read(str(path))
     require(source.schema, ("metric", "value", "low", "high"), stage="export", where=str(path))
-    rows = [row for batch in source.rows for row in to_rows(batch)]
-    config = source.chain[-1].config if source.chain else {}
-    model = models.get(str(config.get("model_sha256")), path.stem)
+    rows = all_rows(source.rows)
+    evaluation = source.chain[-1].config if source.chain else {}  # known once the rows are read: a pipe has it last
+    evaluated = models.get(str(evaluation.get("model_sha256")), path.stem)
     for row in rows:
-        metric = f"{row['suite']}: {row['metric']}" if row.get("suite") else row["metric"]
-        counts = (row.get("num_problems") or 0, row.get("num_samples") or 0)
-        yield Figure(row.get("model") or model, metric, row["value"], row["low"], row["high"], *counts)
+        model = row.get("model") or evaluated
+        suite = row.get("suite")
+        metric = f"{suite}: {row['metric']}" if suite else row["metric"]
+        num_problems = row.get("num_problems") or 0
+        num_samples = row.get("num_samples") or 0
+        yield Figure(model, metric, row["value"], row["low"], row["high"], num_problems, num_samples)
 
 
 def _is_there(out: Path, note: Mapping[str, Any]) -> bool:

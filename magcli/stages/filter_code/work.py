@@ -112,8 +112,10 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     def recorded() -> Rows:
         """The rows; their problems are recorded for the matrix."""
         for batch in rows:
-            prepared = ((row["id"], _prepared(config, row)) for row in to_rows(batch))
-            problems.extend((id, problem.digest) for id, problem in prepared if not isinstance(problem, Unusable))
+            for row in to_rows(batch):
+                prepared = _prepared(config, row)
+                if not isinstance(prepared, Unusable):
+                    problems.append((row["id"], prepared.digest))
             yield batch
 
     with _open_matrix(config, box.level, job) as matrix:
@@ -170,13 +172,16 @@ def _decided(config: Config, row: dict[str, Any], prepared: Prepared | Unusable,
 def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
     """Add up the counts of kept rows."""
     for row in batch.select(["tests", *AGREEMENT.names]).to_pylist():
-        counts.update({"problems": 1, "tests": len(row.pop("tests"))})
-        counts.update({f"tests_{reason}": count for reason, count in row.pop("tests_dropped").items()})
+        counts["problems"] += 1
+        counts["tests"] += len(row.pop("tests"))
+        for reason, number in row.pop("tests_dropped").items():
+            counts[f"tests_{reason}"] += number
         if unrun := row.pop("cpp_unrun"):
             counts[f"cpp_{unrun}"] += 1
         if trivial := row.pop("trivial"):
             counts[f"trivial_{trivial}"] += 1
-        counts.update({name: int(value) for name, value in row.items()})  # the columns left are counts and flags
+        for name, value in row.items():  # the columns left are counts and flags
+            counts[name] += int(value)
 
 
 def _report(counts: Counter[str], job: Job) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.curate.math.difficulty import Rules, band, count_samples, judge, needed, summarise
 from magcli.curate.sampling import SamplingCost, sample_in_waves
 from magcli.data.schema import DIFFICULTY, extend_schema
-from magcli.data.values import to_rows
+from magcli.data.values import all_rows
 from magcli.errors import PromptRefused
 from magcli.model.chat.thoughts import form_named
 from magcli.rl.last_rewards import Rewards, digest_of
@@ -57,7 +57,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems, for --dry-run."""
     if config.from_ is not None:
         with graders.open_grader(config) as grader:
-            return len(previews.gradable([row for batch in rows for row in to_rows(batch)], grader, job))
+            return len(previews.gradable(all_rows(rows), grader, job))
     return previews.graded_problems(config.model, config, config, config.system, rows, job, config.environment)
 
 

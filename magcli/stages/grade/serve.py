@@ -115,8 +115,8 @@ def _for_openrlhf(rewards: Sequence[Reward], *, is_list: bool) -> Row:
         "correct_anywhere": [float(reward.correct_anywhere) for reward in rewards],
         "ungraded": [float(not reward.trainable) for reward in rewards],
     }
-    values: Row = dict(columns) if is_list else {name: column[0] for name, column in columns.items()}
-    return {"rewards": values.pop("rewards"), "scores": values.pop("scores"), "extra_logs": values}
+    extra: Row = dict(columns) if is_list else {name: column[0] for name, column in columns.items()}
+    return {"rewards": extra.pop("rewards"), "scores": extra.pop("scores"), "extra_logs": extra}
 
 
 # ---- verl ----
@@ -152,7 +152,9 @@ def _problem(prompt: str, truth: Any) -> Row:
         raise BadRequest(f"a label cannot be read: {error.detail}") from None
     answer, tests = found["answer"], found["tests"]
     row: Row = {"prompt": prompt, "answer": None if answer is None else str(answer)}
-    return row | ({"tests": tests, "kind": "code"} if tests else {})
+    if tests:
+        row |= {"tests": tests, "kind": "code"}
+    return row
 
 
 def _listed(value: Any) -> list[Any]:

@@ -112,11 +112,13 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     """Report accuracy and reasons at the end of the graded rows."""
     counts: VerdictCounts | None = None
     for batch in rows:
+        # Made here because the form is chosen when the first rows are read.
         counts = counts or VerdictCounts(_chosen_form(job), custom=_is_custom(config))
         counts.add(batch)
         counts.warn(job)
         yield batch
-    (counts or VerdictCounts(_chosen_form(job), custom=_is_custom(config))).report(job)
+    counts = counts or VerdictCounts(_chosen_form(job), custom=_is_custom(config))
+    counts.report(job)
 
 
 def choose(config: Config, rows: Rows, job: Job) -> None:
@@ -163,23 +165,20 @@ class VerdictCounts:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch of graded rows."""
-        ids, reasons, correct = (batch.column(name).to_pylist() for name in ("id", "reason", "correct"))
-        self.reasons.update(reasons)
-        for id, reason, is_correct in zip(ids, reasons, correct, strict=True):
+        names = ("id", "reason", "correct", "reward", "detail", "completion", "correct_anywhere")
+        for row in batch.select(names).to_pylist():
+            reason = row["reason"]
+            self.reasons[reason] += 1
             if reason not in UNCOUNTED:
-                self.counted[id] += 1
-                self.correct[id] += is_correct
-        if self.custom:
-            rewards = batch.column("reward").to_pylist()
-            self.rewards += [reward for reward, reason in zip(rewards, reasons, strict=True) if reason not in UNCOUNTED]
-        for row in batch.select(["reason", "completion", "correct_anywhere"]).to_pylist():
-            if row["reason"] == "no-think":
+                self.counted[row["id"]] += 1
+                self.correct[row["id"]] += row["correct"]
+                if self.custom:
+                    self.rewards.append(row["reward"])
+            if reason == "no-think":
                 self.without_thoughts["ends thoughts"] += self.form.ending in row["completion"]
                 self.without_thoughts["correct anywhere"] += bool(row["correct_anywhere"])
-
-        if self.first_error is None and self.reasons["reward-error"]:
-            number = reasons.index("reward-error")
-            self.first_error = f"row {ids[number]}: {first_line(ValueError(batch.column('detail')[number].as_py()))}"
+            if reason == "reward-error" and self.first_error is None:
+                self.first_error = f"row {row['id']}: {first_line(ValueError(row['detail']))}"
 
     def warn(self, job: Job) -> None:
         """Say at once that the reward function failed; the reasons at the end tell how often it did."""
@@ -189,18 +188,17 @@ class VerdictCounts:
 
     def report(self, job: Job) -> None:
         """One line: accuracy of what could be graded, with its interval, and the reasons."""
-        counts = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
-        share = ""
+        parts = []
         facts = {}
         if total := self.counted.total():
             accuracy, low, high = accuracy_interval(self.correct, self.counted)
-            share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
-            if self.rewards:
-                share = f"{_mean_text(self.rewards)}; {share}"
             facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
-        job.console.result(
-            f"grade: {share}{counts or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts
-        )
+            if self.rewards:
+                parts.append(_mean_text(self.rewards))
+            parts.append(f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable")
+        counts = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
+        parts.append(counts or "no rows")
+        job.console.result(f"grade: {'; '.join(parts)}", event="verdicts", reasons=dict(self.reasons), **facts)
         self._hint(job)
 
     def _hint(self, job: Job) -> None:

@@ -292,7 +292,9 @@ def _rows(
     """The completions of one problem as rows of ``VISIT``; ``with_text``: the first one has its text."""
     completions = completion_columns(samples)
     texts = completions.column("completion").to_pylist()
-    shown = [text if with_text and not number else None for number, text in enumerate(texts)]
+    shown = [None] * len(texts)
+    if with_text:
+        shown[:1] = texts[:1]
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] for text in texts]
     repeated = [[value] * len(samples) for value in (*where, row["id"], row["prompt"])]
     columns = dict(zip(VISIT.names, repeated, strict=False))  # the first names of VISIT are those of the point

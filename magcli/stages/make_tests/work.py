@@ -88,8 +88,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             await generator.close()
 
     window = config.workers
-    if config.model:
-        window += -(-config.num_slots // config.programs)  # the model writes for others while programs run
+    if config.model:  # the model writes for others while programs run
+        window += math.ceil(config.num_slots / config.programs)
     assert job.schema is not None
     out = schema(config, job.schema)
     yield from each_row(job, rows, decide, schema=out, close=close, window=window, unit="problems")
@@ -110,15 +110,18 @@ async def _write_generators(
     config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator
 ) -> GeneratorPrograms:
     """The model's input-generating programs; none if the problem has enough tests or too few solutions."""
-    has_enough_tests = len(prepared.plan.tests) >= config.until
-    if has_enough_tests and all(solution.verdict != "wrong" for solution in prepared.plan.solutions.values()):
+    plan = prepared.plan
+    has_enough_tests = len(plan.tests) >= config.until
+    has_wrong_solutions = any(solution.verdict == "wrong" for solution in plan.solutions.values())
+    if has_enough_tests and not has_wrong_solutions:  # more tests are to fail wrong solutions
         return GeneratorPrograms([], {})
-    if not has_enough_solutions(prepared.plan, config.votes):
+    if not has_enough_solutions(plan, config.votes):
         return GeneratorPrograms([], {})
-    question = messages(row["prompt"], input_form(prepared.plan.tests, prepared.plan.entry_point))
+    question = messages(row["prompt"], input_form(plan.tests, plan.entry_point))
+    sampling = Sampling(config.max_tokens, config.temperature)
     seeds = [sample_seed(config.seed, row["id"], number) for number in range(config.programs)]
     try:
-        answers = await generator.complete(question, Sampling(config.max_tokens, config.temperature), seeds=seeds)
+        answers = await generator.complete(question, sampling, seeds=seeds)
     except PromptRefused as error:
         reason = "too-long" if isinstance(error, PromptTooLong) else "refused"
         return GeneratorPrograms([], {reason: config.programs})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +111,8 @@ def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Jo
         source = of_run(path, title) if path in runs else of_table(path, title, tables[path].chain)
         if source is None:
             return
-        file = out.with_name(f"{out.stem}-rollouts{f'-{len(pages) + 1}' if pages else ''}.html")
+        number = f"-{len(pages) + 1}" if pages else ""  # the first page has none
+        file = out.with_name(f"{out.stem}-rollouts{number}.html")
         written = write_rollouts(file, source)
         pages.append(RolloutsPage(name, file.name, written.rows))
         text = f"report: {file} ({written.rows:,} rollouts, {written.size / 1e6:.1f} MB)"
@@ -123,13 +125,15 @@ def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Jo
 def _problems_of_runs(artifacts: Artifacts, console: MessageConsole) -> dict[Path, dict[str, list[Problem]]]:
     """The graded problems of the runs' models, by run and by suite or held-out table; of evaluations that kept them."""
     by_run: dict[Path, dict[str, list[Problem]]] = {}
-    for metrics in artifacts.tables:
-        link = metrics.made_by
-        run = _run_of(str(link.config.get("model")), artifacts.runs) if link and metrics.of_metrics else None
-        if link is None or run is None:
+    for table in artifacts.tables:
+        link = table.made_by
+        if link is None or not table.of_metrics:
+            continue
+        run = _run_of(str(link.config.get("model")), artifacts.runs)
+        if run is None:
             continue
         inputs = ", ".join(source.name for source in link.inputs)
-        for suite, problems in stored_problems(metrics.path, console).items():
+        for suite, problems in stored_problems(table.path, console).items():
             by_run.setdefault(run, {})[suite or inputs] = problems
     return by_run
 
@@ -177,10 +181,11 @@ def _funnel(filters: Sequence[tuple[str, Link]]) -> Any:
     for column in table.columns[2:4]:
         column.justify = "right"
     for name, link in filters:
-        by_count = sorted(link.dropped.items(), key=lambda item: -item[1])
-        dropped = ", ".join(f"{reason} {count:,}" for reason, count in by_count)
-        reasons = f"{sum(link.dropped.values()):,}: {dropped}" if dropped else "-"
-        table.add_row(*map(visible, (name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", reasons)))
+        by_count = Counter(link.dropped).most_common()
+        listed = ", ".join(f"{reason} {count:,}" for reason, count in by_count)
+        dropped = f"{sum(link.dropped.values()):,}: {listed}" if listed else "-"
+        cells = (name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", dropped)
+        table.add_row(*map(visible, cells))
     return table
 
 
@@ -188,8 +193,7 @@ def _metrics(tables: Sequence[Table], only: Sequence[str]) -> Any:
     scores = [_read_scores(table) for table in tables]
     names: set[str] = set()
     for by_model in scores:
-        for by_metric in by_model.values():
-            names |= by_metric.keys()
+        names.update(*by_model.values())
     for name in only:
         text = f"report.only: no table has the metric '{name}'{did_you_mean(name, names)}"
         usage(name in names or name in DEFAULT_METRICS, text)
@@ -221,9 +225,10 @@ def _runs(folders: Sequence[Path]) -> Any:
         seconds = sum(line.get("seconds") or 0.0 for line in lines)
         last = lines[-1] if lines else {}
         steps = last.get("step", 0)
-        metrics = ", ".join(f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None)
-        label_of_metrics = "replay, off-policy: " if last.get("off_policy") else ""
-        table.add_row(visible(label), str(steps), f"{seconds:.0f}", label_of_metrics + metrics or "-", _best(lines))
+        at_end = ", ".join(f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None)
+        if last.get("off_policy"):
+            at_end = f"replay, off-policy: {at_end}"
+        table.add_row(visible(label), str(steps), f"{seconds:.0f}", at_end or "-", _best(lines))
     return table
 
 

@@ -204,13 +204,17 @@ def has_own_reward(config: Config) -> bool:
 
 def defaults(config: Config) -> dict[str, Any]:
     """The sizes that follow from the batch, what belongs to the loss, and of a replay what the earlier run had."""
-    of_teacher = {"diverse_by": "none"} if config.teacher else {}
-    sizes = run_sizes.defaults(config)
+    values = run_sizes.defaults(config)
     if config.replay is None:
-        return sizes | _defaults_of_loss(config.loss) | of_teacher
-    earlier = options_of_replayed(config.replay)
-    of_loss = {} if config.loss == earlier.get("loss", MAGISTRAL) else {**WITH_LOSS, **_defaults_of_loss(config.loss)}
-    return sizes | earlier | of_loss | of_teacher
+        values |= _defaults_of_loss(config.loss)
+    else:
+        earlier = options_of_replayed(config.replay)
+        values |= earlier
+        if config.loss != earlier.get("loss", MAGISTRAL):
+            values |= {**WITH_LOSS, **_defaults_of_loss(config.loss)}
+    if config.teacher:
+        values["diverse_by"] = "none"
+    return values
 
 
 def _defaults_of_loss(name: str) -> dict[str, Any]:
@@ -253,14 +257,18 @@ def check(config: Config) -> None:
 def _check_replay(config: Config, replayed: Path) -> None:
     """Refuse a replay that is to sample or to grade, or that would write into what it reads."""
     usage(config.run.resolve() != replayed.resolve(), f"rl: --replay reads {replayed}; give another folder with --run")
-    starts = {"generators": config.generators, "verifiers": config.verifiers, "eval-table": config.eval_table}
-    for option, value in starts.items():
+    samples_or_grades = {
+        "generators": config.generators,
+        "verifiers": config.verifiers,
+        "eval-table": config.eval_table,
+    }
+    for option, value in samples_or_grades.items():
         usage(not value, f"rl: --replay samples and grades nothing: leave --{option} out")
     earlier = options_of_replayed(replayed)
     for option in ("reward", "environment"):
-        same = getattr(config, option) in ("", earlier.get(option, ""))
+        is_stored = getattr(config, option) in ("", earlier.get(option, ""))
         again = f"magcli grade ROLLOUTS --{option} ... -o AGAIN, with the table of its run's -o, and --replay AGAIN"
-        usage(same, f"rl: --replay trains on the stored rewards: leave --{option} out, or grade again: {again}")
+        usage(is_stored, f"rl: --replay trains on the stored rewards: leave --{option} out, or grade again: {again}")
     of_run = earlier.get("n_batch", config.n_batch)
     usage(config.n_batch == of_run, f"rl: --replay takes the batches of its run: leave --n-batch out (it had {of_run})")
     rank_options.check("rl", config)
@@ -270,8 +278,8 @@ def _check_engine(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     on_gpu = config.device.startswith("cuda") or bool(config.card)
-    beside_vllm = on_gpu and not config.generators and config.engine != "torch"
-    usage(config.vllm_sleep != "yes" or beside_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
+    may_have_vllm = on_gpu and not config.generators and config.engine != "torch"
+    usage(config.vllm_sleep != "yes" or may_have_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)
     _check_generator_devices(config.generator_devices, config.generators, config.tensor_parallel)
     usage(not (config.cluster and config.generator_devices), "rl: with --cluster Ray chooses the devices")
@@ -299,14 +307,16 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
     for name in devices:
         valid = bool(GENERATOR_DEVICE.fullmatch(name))
         usage(valid, f"rl: --generator-devices must be cpu, cuda or cuda:N, not {name}")
+    most = generators
     if ranks > 1 and any(name.startswith("cuda") for name in devices):
         text = f"rl: --tensor-parallel {ranks} takes {ranks} of --generator-devices for each generator, not"
-        distinct = len(set(devices)) == len(devices)
-        usage(distinct and len(devices) % ranks == 0, f"{text} {','.join(devices)}")
+        are_distinct = len(set(devices)) == len(devices)
+        are_whole = len(devices) % ranks == 0
+        usage(are_distinct and are_whole, f"{text} {','.join(devices)}")
         usage("cpu" not in devices, f"{text} CPUs beside GPUs")
-        generators *= ranks
-    text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {generators}"
-    usage(len(devices) <= generators, text)
+        most = generators * ranks
+    text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {most}"
+    usage(len(devices) <= most, text)
 
 
 def processes(config: Config, ranks: int = 0) -> Processes:
@@ -347,9 +357,10 @@ def _check_stages(config: Config) -> None:
 
 
 def _check_band(prefix: str, stage: StageOptions) -> None:
-    if stage.band is not None:
-        right = len(stage.band) == 2 and 0 <= stage.band[0] <= stage.band[1] <= 1
-        usage(right, f"{prefix}.band: {list(stage.band)} is not a lowest and a highest pass rate within 0 to 1")
+    if stage.band is None:
+        return
+    is_band = len(stage.band) == 2 and 0 <= stage.band[0] <= stage.band[1] <= 1
+    usage(is_band, f"{prefix}.band: {list(stage.band)} is not a lowest and a highest pass rate within 0 to 1")
 
 
 def _check_functions(config: Config) -> None:
@@ -386,4 +397,5 @@ def own_loss(config: Config) -> str:
 
 def side_outputs(config: Config) -> tuple[Path, ...]:
     """The trained model and its adapters."""
-    return (config.run / "model", *((config.run / "adapter",) if config.lora else ()))
+    model, adapter = config.run / "model", config.run / "adapter"
+    return (model, adapter) if config.lora else (model,)

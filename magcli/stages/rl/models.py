@@ -69,7 +69,8 @@ def check_teacher(config: Config, model: Model) -> None:
         UsageError: its tokenizer has another vocabulary.
         EnvironmentFault: there is no such model.
     """
-    if config.teacher:
-        same = Model.open(config.teacher).tokenizer.get_vocab() == model.tokenizer.get_vocab()
-        text = f"rl: --teacher {config.teacher} has another tokenizer than --model {config.model}"
-        usage(same, f"{text}; give a teacher with the same token ids")
+    if not config.teacher:
+        return
+    vocabulary = Model.open(config.teacher).tokenizer.get_vocab()
+    text = f"rl: --teacher {config.teacher} has another tokenizer than --model {config.model}"
+    usage(vocabulary == model.tokenizer.get_vocab(), f"{text}; give a teacher with the same token ids")

@@ -69,8 +69,9 @@ def show_masks(config: Config, model: Model) -> None:
     groups = groups_of(table.read(str(paths[-1])).rows)
     trained = [rollout for group in groups if group.dropped is None for rollout in group.rollouts]
     for rollout in trained[: config.show_mask]:
-        mask = [True] * len(rollout.tokens)
-        for start, end in rollout.given:
-            mask[start:end] = [False] * (end - start)
-        sequence = TokensWithMask([*rollout.prompt, *rollout.tokens], [False] * len(rollout.prompt) + mask)
-        put(show_mask(model.tokenizer, sequence) + "\n\n")
+        is_sampled = [True] * len(rollout.tokens)
+        for start, end in rollout.given:  # what an environment said
+            is_sampled[start:end] = [False] * (end - start)
+        tokens = [*rollout.prompt, *rollout.tokens]
+        mask = [False] * len(rollout.prompt) + is_sampled
+        put(show_mask(model.tokenizer, TokensWithMask(tokens, mask)) + "\n\n")

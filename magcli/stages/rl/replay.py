@@ -99,9 +99,14 @@ def check_stored(config: Config, model: Model) -> Extent:
 
 def _has_text(model: Model, group: Group) -> bool:
     """Whether the tokens of a group's completions are their text, in this model's tokenizer."""
-    pairs = [(rollout, text) for rollout, text in zip(group.rollouts, group.texts, strict=True) if text]
-    decoded = (model.tokenizer.decode([*rollout.prompt, *rollout.tokens]) for rollout, _ in pairs)
-    return not pairs or any(text in whole for (_, text), whole in zip(pairs, decoded, strict=True))
+    has_text = False
+    for rollout, text in zip(group.rollouts, group.texts, strict=True):
+        if text:
+            has_text = True
+            decoded = model.tokenizer.decode([*rollout.prompt, *rollout.tokens])
+            if text in decoded:
+                return True
+    return not has_text  # without any text there is nothing to compare
 
 
 def _say_differences(config: Config, console: Console) -> None:
@@ -109,7 +114,10 @@ def _say_differences(config: Config, console: Console) -> None:
     assert config.replay is not None
     earlier = options_of_replayed(config.replay)
     now = {name: value for name, value in as_json(config).items() if name in earlier}
-    changed = differences(earlier, now | {name: earlier[name] for name in ("reward", "environment") if name in earlier})
+    for name in ("reward", "environment"):  # a replay has neither, and trains on what they gave
+        if name in earlier:
+            now[name] = earlier[name]
+    changed = differences(earlier, now)
     text = f"rl: replaying {config.updates} updates of {config.replay}, off-policy and without an engine; "
-    difference = f"other than there: {changed}" if changed else "with the same options"
-    console.say(f"{text}{difference}", event="replay", replay=str(config.replay), updates=config.updates)
+    text += f"other than there: {changed}" if changed else "with the same options"
+    console.say(text, event="replay", replay=str(config.replay), updates=config.updates)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import as_json
 from magcli.data import table
-from magcli.data.values import to_rows
+from magcli.data.values import all_rows
 from magcli.plan import forecast as plans
 from magcli.plan.machine import Machine
 from magcli.rl import loop
@@ -79,7 +79,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     check_room(config, job.console, beside=_beside(config))
     model = previews.open_readable(config.model, config, config.system, job)
-    pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config.stage, reads(config) or (), job)]
+    pools = [all_rows(rows), *stage_rows(config.stage, reads(config) or (), job)]
     tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
     with graders.open_grader(config, config.reward, config.environment) as grader:
         if config.eval_table is not None:
@@ -92,8 +92,9 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         _announce_memory(config, templates.open_model(config.model, config), job.console)
     else:
         check_teacher(config, model)
-        problems = [row for pool in usable for row in pool]
-        _announce_memory(config, model, job.console, _longest_prompt(config.system, model, problems))
+        problems = list(chain.from_iterable(usable))
+        longest = _longest_prompt(config.system, model, problems)
+        _announce_memory(config, model, job.console, longest)
     return len(usable[0])
 
 
@@ -139,7 +140,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         show_masks(config, model)
         return
     check_teacher(config, model)
-    problems = [row for batch in rows for row in to_rows(batch)]
+    problems = all_rows(rows)
     with training.run_folder("rl", config, job, ["updates"]) as folder:
         source = Source("rl", folder.path, as_json(config), partial(samples_of, folder.path))
         with open_trackers(config.track, source, job.console, resumed=bool(folder.metrics())) as log_lines:
@@ -168,7 +169,9 @@ def _keep_finished(folder: RunDir, log_lines: LogLines, job: Job) -> None:
 
 def _rollouts(columns: pa.Schema, pools: Sequence[Sequence[Row]], folder: RunDir) -> Rows:
     """All rollouts of a run with the columns of their problems."""
-    by_id = {row["id"]: row for pool in reversed(pools) for row in pool}  # of equal ids the run's own problem
+    by_id: dict[str, Row] = {}
+    for pool in reversed(pools):  # of equal ids the run's own problem, which comes last
+        by_id |= {row["id"]: row for row in pool}
     for path in RolloutStore(folder.path).tables():
         for batch in table.read(str(path)).rows:
             yield with_problems(batch, by_id, columns)
@@ -240,17 +243,19 @@ def _beside(config: Config) -> list[Demand]:
 @contextmanager
 def _surroundings(inputs: Inputs, machine: Machine, after_loss: bool) -> Iterator[Surroundings]:
     """The processes of a run, what grades its completions, and its usable problems."""
-    config, job, notes = inputs.config, inputs.job, [inputs.folder]
+    config = inputs.config
+    job = inputs.job
+    notes = [inputs.folder]
     with ExitStack() as stack:
         cluster, controller = stack.enter_context(_opened_processes(inputs, machine, after_loss))
         grader = stack.enter_context(graders.open_grader(config, config.reward, config.environment))
         model = templates.with_date(inputs.model, job, notes, system=config.system)
         forms.record(model.thoughts, job, notes)
         system = engines.system_text(config.system, model.thoughts)
-        rows = [engines.answerable(part, model, system, grader, job) for part in inputs.problems]
-        curriculum = stage_curriculum(config, rows)
+        pools = [engines.answerable(pool, model, system, grader, job) for pool in inputs.problems]
+        curriculum = stage_curriculum(config, pools)
         own = Verifiers(grader, _entered_environment(config, model, stack))
-        usable = [row for part in rows for row in part]
+        usable = list(chain.from_iterable(pools))
         verifiers = open_verifiers(config, own, usable, cluster, job.console)
         held_out = None
         if config.eval_table is not None:
@@ -312,5 +317,5 @@ def stage_rows(stages: Sequence[StageOptions], needs: Sequence[str], job: Job) -
     for path in paths:
         source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
-        pools.append([row for batch in rows for row in to_rows(batch)])
+        pools.append(all_rows(rows))
     return pools

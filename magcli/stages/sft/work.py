@@ -70,7 +70,9 @@ def settings(config: Config) -> dict[str, Any]:
     identity = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
     identity |= tables.table_identity("held_out", config.held_out)
     identity |= tables.table_identity("eval_table", config.eval_table)
-    return identity | (graders.grader_identity(config) if config.eval_table else {})
+    if config.eval_table:
+        identity |= graders.grader_identity(config)
+    return identity
 
 
 def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[Converted | DataError | None]:
@@ -161,7 +163,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             inputs = Inputs(config, model, formats, examples, held_out, step_tokens, folder, log_lines)
             train = partial(_train, inputs, job.console)
             trainers.again_when_lost("sft", train, folder, job.console)
-        lines = [{"step": line["step"], **{name: line.get(name) for name in METRICS}} for line in folder.metrics()]
+        lines = [{name: line.get(name) for name in ("step", *METRICS)} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
 
@@ -212,8 +214,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         evaluator = stack.enter_context(_open_evaluator(config, inputs.formats.dtype, model, console))
         opened = trainers.opened("sft", config, console, after_loss=after_loss, fits=fits)
         _, controller = stack.enter_context(opened)
-        every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
-        run = sft.SFTRun(folder, *every, evaluator)
+        run = sft.SFTRun(folder, config.evaluate_every, config.checkpoint_every, config.keep_checkpoints, evaluator)
         plan = planned(ranks=controller.size)
         plans.check(plan.forecast, folder.path, console)
         folder.note("micro_tokens", str(plan.trainer.micro_tokens))
@@ -232,7 +233,9 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
 
 def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Console) -> None:
     """Say how many steps there are, run those that are left, and write the model."""
-    config, total, done = inputs.config, len(trainer.steps), trainer.done
+    config = inputs.config
+    total = len(trainer.steps)
+    done = trainer.done
     if not config.lr:
         console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
     if done:
@@ -275,8 +278,11 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
             for sequence in sequences:
                 check_vocabulary(sequence.tokens, vocabulary_size)
             weight = _weight(row)
-            if weight is None or max(len(sequence.tokens) for sequence in sequences) > longest:
-                job.drops.row(str(row.get("id", "")), "too-long" if weight else "no-weight", row)
+            if weight is None:
+                job.drops.row(str(row.get("id", "")), "no-weight", row)
+                continue
+            if any(len(sequence.tokens) > longest for sequence in sequences):
+                job.drops.row(str(row.get("id", "")), "too-long", row)
                 continue
             if len(sequences) > 1:
                 split_rows += 1
@@ -299,19 +305,24 @@ def _show(examples: Sequence[Example], model: Model, job: Job, where: str) -> No
     """Print examples with their loss masks."""
     _require_examples(examples, job, where)
     for example in examples:
-        put(show_mask(model.tokenizer, TokensWithMask(list(example.tokens), list(example.mask))) + "\n\n")
+        sequence = TokensWithMask(list(example.tokens), list(example.mask))
+        put(show_mask(model.tokenizer, sequence) + "\n\n")
 
 
 def _require_examples(examples: Sequence[Example], job: Job, where: str) -> None:
     if not examples:
         reasons = job.drops.summary()
-        raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {reasons})" if reasons else ""))
+        dropped = f" (dropped {reasons})" if reasons else ""
+        raise DataError(f"sft: no usable trace in {where}{dropped}")
 
 
 def _weight(row: dict[str, Any]) -> float | None:
     """The weight of a trace, 1 by default; None if it is not a number above 0."""
-    weight = 1.0 if row.get("weight") is None else row["weight"]
-    return float(weight) if isinstance(weight, int | float) and isfinite(weight) and weight > 0 else None
+    weight = row.get("weight")
+    if weight is None:
+        return 1.0
+    is_number = isinstance(weight, int | float) and isfinite(weight)
+    return float(weight) if is_number and weight > 0 else None
 
 
 def _held_out(config: Config, model: Model, job: Job) -> list[Example]:

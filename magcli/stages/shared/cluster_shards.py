@@ -13,7 +13,7 @@ import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -141,6 +141,7 @@ def _choose(stage: Stage, config: Any, tables: Tables, job: Job) -> dict[str, st
     notes = dict(job.journal.notes) if job.journal is not None else {}
     if stage.choose is None:
         return notes
+    # The first rows are read apart, quietly: the shards read them again, and report what they drop.
     peek = replace(job, drops=Drops(keep=False), console=Console(quiet=True), chosen={})
     peek.inputs = harness.open_inputs(stage, config, tables, peek.drops.unread)
     columns = stage.reads(config) or ()
@@ -230,7 +231,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
     ticking = asyncio.create_task(units.every(units.REPORT_EVERY, listener.report))
     waiting = asyncio.create_task(units.every(WAITING_SECONDS, say_what_is_missing))
     watching = asyncio.create_task(engines.group.watch()) if engines else None
-    watched = [waiting, *([watching] if watching else [])]
+    watched = [waiting] if watching is None else [waiting, watching]
     tasks = [mapping, ticking, *watched]
     try:
         await asyncio.wait([mapping, *watched], return_when=asyncio.FIRST_COMPLETED)
@@ -263,12 +264,14 @@ class _Listener:
                 self._said.add(said["text"])
                 self._job.console.say(said["text"], **said["event"])
             return False
-        more = said["rows"] - self._rows[number]
-        reused = min(max(said["reused"] - self._reused[number], 0), max(more, 0))
-        self._reused[number] = max(self._reused[number], said["reused"])
+        # A shard that is tried again counts from zero: the bar never goes back.
+        more = max(said["rows"] - self._rows[number], 0)
+        more_reused = max(said["reused"] - self._reused[number], 0)
+        self._reused[number] += more_reused
+        reused = min(more_reused, more)
         self._advance(number, reused, reused=True)
         self._advance(number, more - reused)
-        return bool(more > 0)
+        return bool(more)
 
     def ended(self, number: int) -> None:
         """Count the rest of a shard's rows: those that were dropped unread, or finished by an earlier run."""
@@ -395,19 +398,16 @@ def _joined(run: ShardRun, job: Job) -> Rows:
     whole = job.joined[-1]
     job.chosen |= whole.config.get(CHOSEN, {})
     job.drops.counts.update(whole.dropped)
-    job.inputs.count = whole.rows_in - sum(whole.dropped.get(reason, 0) for reason in UNREAD)
+    unread = sum(whole.dropped.get(reason, 0) for reason in UNREAD)
+    job.inputs.count = whole.rows_in - unread
     for shard_tables in every_shard:
         job.tally.update(_tally(str(shard_tables.output)))
     if job.drops.table is not None:
-        for batch in _batches([str(shard_tables.dropped) for shard_tables in every_shard]):
-            job.drops.table.append(batch)
+        for shard_tables in every_shard:
+            for batch in table.read(str(shard_tables.dropped)).rows:
+                job.drops.table.append(batch)
     for part in parts:
         yield from part.source.rows
-
-
-def _batches(names: Sequence[str]) -> Iterator[Any]:
-    for name in names:
-        yield from table.read(name).rows
 
 
 def _tally(output: str) -> dict[str, int]:

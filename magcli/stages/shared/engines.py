@@ -44,11 +44,11 @@ def open_engine(
         job.record(job.whole.chosen, unfinished)
         shared: Generator = job.whole.open_engine()
         return shared
-    at_once = job.whole.at_once if job.whole is not None else 1
     model = templates.open_model(config.model, config)
     dtype = sampling_format(model, config, job, unfinished)
     model = templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM))
     spec = spec_of(model, config, dtype, expected or _expected(config, job))
+    at_once = job.whole.at_once if job.whole is not None else 1
     slots = -(-config.num_slots // at_once)  # shards share the requests to a server
     generator = open_generator(replace(spec, slots=slots, deadline=config.deadline), job.console)
     forms.record(generator.thoughts, job, unfinished)
@@ -172,5 +172,6 @@ def answerable(
         else:
             job.drops.row(row["id"], "prompt-too-long", row)
     dropped = job.drops.summary()
-    usage(len(usable) > 0, f"{job.stage}: no usable problem in the input" + (f" ({dropped})" if dropped else ""))
+    reasons = f" ({dropped})" if dropped else ""
+    usage(len(usable) > 0, f"{job.stage}: no usable problem in the input{reasons}")
     return usable

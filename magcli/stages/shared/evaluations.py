@@ -49,19 +49,24 @@ def sides_of(
     Raises:
         DataError: a table has neither metrics nor graded completions.
     """
-    sides: list[Side] = []
     names = labels([source.name for source in sources])
     by_model = [_by_model(source, label) for source, label in zip(sources, names, strict=True)]
-    stored = [estimates for models in by_model for estimates in models.values()]
-    ks = [*ks, *known_ks(metric for estimates in stored for _, metric in estimates)]
+    stored_metrics: list[str] = []
+    for models in by_model:
+        for estimates in models.values():
+            stored_metrics += [metric for _, metric in estimates]
+    # Completions are estimated for the k of stored metrics too, so that each side has the metrics of the others.
+    ks = [*ks, *known_ks(stored_metrics)]
+    sides: list[Side] = []
     for source, label, models in zip(sources, names, by_model, strict=True):
-        if "model" in source.schema.names and models:
+        is_comparison = "model" in source.schema.names
+        if is_comparison and models:
             sides += [Side(model, estimates, {}) for model, estimates in models.items()]
-        else:
-            is_metrics = "metric" in source.schema.names
-            problems = stored_problems(Path(source.name), console) if is_metrics else _graded(source)
-            merged = {suite: equality.merge(of_suite, ks) for suite, of_suite in problems.items()}
-            sides.append(Side(label, models.get(label) or _estimates(merged, ks, seed), merged))
+            continue
+        is_metrics = "metric" in source.schema.names
+        problems = stored_problems(Path(source.name), console) if is_metrics else _graded(source)
+        merged = {suite: equality.merge(of_suite, ks) for suite, of_suite in problems.items()}
+        sides.append(Side(label, models.get(label) or _estimates(merged, ks, seed), merged))
     side_names = distinct(side.name for side in sides)
     return [side._replace(name=name) for side, name in zip(sides, side_names, strict=True)]
 
@@ -143,9 +148,13 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
         for number, row in enumerate(columns.to_pylist()):
             if row.get("reason") not in UNCOUNTED:
                 completions.setdefault(row.get("suite") or "", []).append(row)
-            elif job is not None:
-                whole_row = to_rows(batch.slice(number, 1))[0] if job.drops.keep else row
-                job.drops.row(row["id"], row["reason"], whole_row)
+                continue
+            if job is None:
+                continue
+            dropped = row
+            if job.drops.keep:  # --dropped has all columns
+                (dropped,) = to_rows(batch.slice(number, 1))
+            job.drops.row(row["id"], row["reason"], dropped)
     if job is not None:
         _report_timeouts(completions, job)
     return {suite: metrics.gather(rows_of_suite) for suite, rows_of_suite in completions.items()}

@@ -49,11 +49,13 @@ def form_of_rows(option: str, rows: Rows, job: Job, texts_of: TextsOf) -> tuple[
     if name != AUTO:
         job.record({THOUGHTS: name})
         return form_named(name), rows
-    first, rows = _start(rows, LOOKED_AT if job.total is not None else LOOKED_AT_IN_PIPE)
-    texts = [text for batch in first for text in texts_of(batch) if isinstance(text, str)]
+    is_pipe = job.total is None
+    first, rows = _start(rows, LOOKED_AT_IN_PIPE if is_pipe else LOOKED_AT)
+    values = chain.from_iterable(map(texts_of, first))
+    texts = [value for value in values if isinstance(value, str)]
     name = _form_name(option, job.sources)  # the history of a short pipe has been read by now
-    values = job.choose({THOUGHTS: name}, lambda _: _most_frequent(texts))
-    return form_named(values[THOUGHTS]), rows
+    chosen = job.choose({THOUGHTS: name}, lambda _: _most_frequent(texts))
+    return form_named(chosen[THOUGHTS]), rows
 
 
 def recorded_form(sources: Sequence[Source]) -> ThoughtForm:
@@ -66,8 +68,11 @@ def _form_name(option: str, sources: Sequence[Source]) -> str:
     """The form of an option, else that which the tables' histories name last; ``auto`` if none does."""
     if option != AUTO:
         return option
-    recorded = [_recorded(link) for source in sources for link in source.chain]
-    return next((name for name in reversed(recorded) if name), AUTO)
+    name = AUTO
+    for source in sources:
+        for link in source.chain:
+            name = _recorded(link) or name
+    return name
 
 
 def _recorded(link: Link) -> str:

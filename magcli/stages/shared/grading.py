@@ -44,11 +44,13 @@ def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) ->
     """
     total = sum(counted.values())
     share = sum(correct.values()) / total
+    variance = share * (1 - share)  # of one completion
     spread = sum((correct.get(id, 0) - share * number) ** 2 for id, number in counted.items())
     # The number of independent completions with this variance between problems.
-    size = share * (1 - share) * total * total / spread if spread else len(counted)
+    size = variance * total * total / spread if spread else len(counted)
     size = min(size, total)
     z = 1.96  # the normal quantile of a two-sided 95% interval
-    middle = (share + z * z / (2 * size)) / (1 + z * z / size)
-    reach = z / (1 + z * z / size) * (share * (1 - share) / size + z * z / (4 * size * size)) ** 0.5
+    shrinks = 1 + z * z / size
+    middle = (share + z * z / (2 * size)) / shrinks
+    reach = z / shrinks * (variance / size + z * z / (4 * size * size)) ** 0.5
     return share, max(0.0, middle - reach), min(1.0, middle + reach)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from magcli.curate.sampling import SamplingPlan, grade_samples, sample_problem
 from magcli.data.schema import require, resolve_aliases
-from magcli.data.values import to_rows
+from magcli.data.values import all_rows
 from magcli.errors import DataError
 from magcli.evaluation import metrics
 from magcli.generate.types import Sampling
@@ -59,7 +60,7 @@ class HeldOut:
         A single problem has no interval: its bounds are None.
         """
         graded = await self._graded(generator)
-        problems = metrics.gather(row for rows in graded for row in rows)
+        problems = metrics.gather(chain.from_iterable(graded))
         estimates = {estimate.metric: estimate for estimate in metrics.estimate(problems, (), self.plan.seed)}
         accuracy = estimates["avg@n"]
         return {
@@ -153,10 +154,10 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
     """
     columns = PROBLEM_COLUMNS[:1] if grader.is_custom else PROBLEM_COLUMNS
     source = tables.read_table(str(path), tables.PROBLEM_ROLES)
-    named = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
-    schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
+    new_names = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
+    schema = pa.schema([field.with_name(new_names.get(field.name, field.name)) for field in source.schema])
     require(schema, columns, stage=stage, where=str(path))
-    rows = [row for batch in source.rows for row in to_rows(batch.rename_columns(schema.names))]
+    rows = all_rows(batch.rename_columns(schema.names) for batch in source.rows)
     if not rows:
         raise DataError(f"{stage}: {path} holds no problems")
     problems = [_checked(stage, row, number, path, grader) for number, row in enumerate(rows)]
@@ -165,16 +166,17 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
 
 
 def _checked(stage: str, row: Mapping[str, Any], number: int, path: Path, grader: Grader) -> Row:
-    named = {**row, "id": str(row.get("id") or number)}
-    fault = str(named.pop(UNREAD, None) or "").partition("\t")[2]
-    if not row.get("prompt") and not fault:
-        raise DataError(f"{stage}: problem {named['id']} of {path} has no prompt")
+    problem = {**row, "id": str(row.get("id") or number)}
+    unread = problem.pop(UNREAD, None) or ""
+    fault = str(unread).partition("\t")[2]  # after the reason of a row that could not be read
     if not fault:
-        grader.check(named)
-        fault = grader.fault(named)
+        if not problem.get("prompt"):
+            raise DataError(f"{stage}: problem {problem['id']} of {path} has no prompt")
+        grader.check(problem)
+        fault = grader.fault(problem)
     if fault:
-        raise DataError(f"{stage}: problem {named['id']} of {path} cannot be graded: {fault}; remove the row")
-    return named
+        raise DataError(f"{stage}: problem {problem['id']} of {path} cannot be graded: {fault}; remove the row")
+    return problem
 
 
 def _check_ids(stage: str, problems: Sequence[Row], path: Path) -> None:

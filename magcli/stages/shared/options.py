@@ -302,19 +302,24 @@ class ClusterEngineOptions:
 
 def check_engine(stage: str, config: EngineOptions) -> None:
     """A model and an engine that can run it."""
-    url = config.model.startswith(("http://", "https://"))
     usage(bool(config.model), f"{stage}: --model is missing: a local folder, a hub id or the URL of a server")
-    valid = not url or _is_address(config.model)
-    usage(valid, f"{stage}: --model {config.model} is not a URL such as http://host:8000/v1")
-    usage(not (config.deterministic and url), f"{stage}: --deterministic needs a local model, not the URL of a server")
-    local = config.engine in ("torch", "vllm")
-    usage(not (local and url), f"{stage}: --engine {config.engine} needs a model folder or hub id, not a URL")
-    usage(not (config.engine == "server" and not url), f"{stage}: --engine server needs a URL as --model")
-    usage(not (config.chat_template and url), f"{stage}: a server has its own chat template; omit --chat-template")
+    is_url = config.model.startswith(("http://", "https://"))
+    if is_url:
+        _check_server(stage, config)
+    usage(is_url or config.engine != "server", f"{stage}: --engine server needs a URL as --model")
     check_template(stage, config)
     ids = [item for item in config.stop if item.isdecimal()]
-    usage(not (url and ids), f"{stage}: --stop {','.join(ids)}: a server takes texts, not ids")
+    usage(not (is_url and ids), f"{stage}: --stop {','.join(ids)}: a server takes texts, not ids")
     check_local_engine(stage, config)
+
+
+def _check_server(stage: str, config: EngineOptions) -> None:
+    """The URL of a server, and no option that only a local model has."""
+    usage(_is_address(config.model), f"{stage}: --model {config.model} is not a URL such as http://host:8000/v1")
+    usage(not config.deterministic, f"{stage}: --deterministic needs a local model, not the URL of a server")
+    is_local = config.engine in ("torch", "vllm")
+    usage(not is_local, f"{stage}: --engine {config.engine} needs a model folder or hub id, not a URL")
+    usage(not config.chat_template, f"{stage}: a server has its own chat template; omit --chat-template")
 
 
 def check_template(stage: str, config: TemplateOptions) -> None:

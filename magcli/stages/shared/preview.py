@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from magcli.data.values import to_rows
+from magcli.data.values import all_rows
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.model import Model
 from magcli.model.weights.plain import require_json
@@ -69,7 +69,7 @@ def _say_unchecked(what: str, why: str, job: Job) -> None:
 def sampled_problems(name: str, config: TemplateOptions, system: Path | None, rows: Rows, job: Job) -> int:
     """The number of problems that a stage can sample; those whose prompt is too long are dropped."""
     model = open_readable(name, config, system, job)
-    return len(fitting([row for batch in rows for row in to_rows(batch)], model, system, job))
+    return len(fitting(all_rows(rows), model, system, job))
 
 
 def graded_problems(
@@ -83,7 +83,7 @@ def graded_problems(
 ) -> int:
     """The number of problems that a stage can sample and grade; also those with a bad ground truth are dropped."""
     model = open_readable(name, config, system, job)
-    problems = fitting([row for batch in rows for row in to_rows(batch)], model, system, job)
+    problems = fitting(all_rows(rows), model, system, job)
     with graders.open_grader(grading, environment=environment) as grader:
         return len(gradable(problems, grader, job))
 

@@ -44,9 +44,11 @@ def differences_from_run(path: Path, config: Mapping[str, Any], digests: Mapping
     now = {name: config[name] for name in options}
     changed = [differences(options, now)] if options != now else []
     for name, keys in CONTENTS.items():
-        in_both = keys[0] in recorded and keys[0] in digests
-        differ = any(recorded.get(key) != digests.get(key) for key in keys)
-        if in_both and differ and options.get(name) == now.get(name):
+        if options.get(name) != now.get(name):
+            continue  # said already
+        of_file = keys[0]
+        are_known = of_file in recorded and of_file in digests
+        if are_known and any(recorded.get(key) != digests.get(key) for key in keys):
             changed.append(f"the content of {name}")
     return ", ".join(changed)
 

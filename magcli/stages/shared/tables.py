@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +63,12 @@ def problem_layouts(
         wanted += more
         converted = [layout_of(table, wanted, natively=natively) for table in input_schemas]
         columns = [_columns(table, layout) for table, layout in zip(input_schemas, converted, strict=True)]
-        anywhere = {name for names_of_table in columns for name in names_of_table}
-        tables = zip(input_schemas, columns, converted, strict=True)
-        return [_lacking(table, own, anywhere, required, aliases) or layout for table, own, layout in tables]
+        anywhere = set(chain.from_iterable(columns))
+        results: list[Converted | DataError | None] = []
+        for schema, present, as_converted in zip(input_schemas, columns, converted, strict=True):
+            error = _lacking(schema, present, anywhere, required, aliases)
+            results.append(error or as_converted)
+        return results
 
     return layouts
 
@@ -142,11 +146,13 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
     """
     turns = row.get("messages") or []
     if not turns and row.get("prompt") and row.get("completion"):
-        prompt = row["prompt"]
-        completion = row["completion"]
-        question = prompt if isinstance(prompt, list) else to_messages(prompt, system)
-        answer = [{**thoughts_beside(row), "role": "assistant", "content": completion}]
-        turns = [*question, *(completion if isinstance(completion, list) else answer)]
+        question = row["prompt"]
+        if not isinstance(question, list):
+            question = to_messages(question, system)
+        answer = row["completion"]
+        if not isinstance(answer, list):
+            answer = [{**thoughts_beside(row), "role": "assistant", "content": answer}]
+        turns = [*question, *answer]
     if not isinstance(turns, list) or not turns:
         raise DataError("there are no messages, and no prompt with a completion")
     return [normalized(turn, number) for number, turn in enumerate(turns)]
@@ -180,6 +186,8 @@ def check_ids(stage: str, problems: Iterable[Mapping[str, Any]], *, custom_rewar
     first_rows: dict[str, Mapping[str, Any]] = {}
     for row in problems:
         first = first_rows.setdefault(row["id"], row)
+        if first is row:
+            continue
         columns = (first.keys() & row.keys()) - {PASS_RATE} if custom_reward else GRADED_BY
-        if first is not row and any(first.get(name) != row.get(name) for name in columns):
+        if any(first.get(name) != row.get(name) for name in columns):
             raise DataError(f"{stage}: id {row['id']!r} belongs to two different problems; make the ids unique")

@@ -92,9 +92,13 @@ def _ranks_after_loss(
     resources = rank_resources(config.device)
     start = time.monotonic()
     next_message = start + MESSAGE_SECONDS
-    while (places := cluster.places_for(resources, beside=beside)) < config.trainers:
+    while True:
+        places = cluster.places_for(resources, beside=beside)
+        if places >= config.trainers:
+            return config.trainers
         now = time.monotonic()
-        fewer = _largest_size(config, places, fits) if now > start + REPLACEMENT_SECONDS else 0
+        waited_enough = now > start + REPLACEMENT_SECONDS
+        fewer = _largest_size(config, places, fits) if waited_enough else 0
         if fewer:
             console.warn(
                 f"{stage}: going on with {fewer} of {config.trainers} trainer ranks; to use all of them when there are "
@@ -107,7 +111,6 @@ def _ranks_after_loss(
             console.say(f"{stage}: the cluster has room for {places} of {config.trainers} trainer ranks; waiting")
             next_message = now + MESSAGE_SECONDS
         time.sleep(POLL_SECONDS)
-    return config.trainers
 
 
 def _largest_size(config: RankOptions, places: int, fits: Callable[[int], bool]) -> int:
@@ -115,7 +118,10 @@ def _largest_size(config: RankOptions, places: int, fits: Callable[[int], bool])
     step = config.fsdp_size or 1
     least = config.min_trainers or max(step, 2)
     most = places - places % step
-    return next((ranks for ranks in range(most, least - 1, -step) if fits(ranks)), 0)
+    for ranks in range(most, least - 1, -step):
+        if fits(ranks):
+            return ranks
+    return 0
 
 
 def check_room(stage: str, config: RankOptions, console: Console, *, beside: Sequence[Demand] = ()) -> None:
@@ -134,10 +140,11 @@ def check_room(stage: str, config: RankOptions, console: Console, *, beside: Seq
         text = f"{stage}: dry run: processes are not checked: only --cluster HOST:PORT is asked for its room"
         console.say(text, event="not-checked")
     elif address != LOCAL:
-        several = config.trainers > 1
-        ranks = [Demand("trainer ranks", config.trainers, rank_resources(config.device))] if several else []
+        demands = list(beside)
+        if config.trainers > 1:  # a single rank is in the command's process
+            demands.append(Demand("trainer ranks", config.trainers, rank_resources(config.device)))
         with open_cluster(address) as cluster:
-            cluster.check_room([*beside, *ranks])
+            cluster.check_room(demands)
     elif counts_cards(config):
         _check_cards(stage, config)
     elif config.device.startswith("cuda") and not config.card:
@@ -174,8 +181,10 @@ def _cluster_ranks(
 
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
-        threads = share_threads(torch.get_num_threads(), number, sum(demand.number for demand in room.beside))
-    return ClusterRanks(cluster, number, RankSetup(config.device, threads, config.fsdp_size), say=say, room=room)
+        num_beside = sum(demand.number for demand in room.beside)
+        threads = share_threads(torch.get_num_threads(), number, num_beside)
+    setup = RankSetup(config.device, threads, config.fsdp_size)
+    return ClusterRanks(cluster, number, setup, say=say, room=room)
 
 
 def share_threads(threads: int, trainers: int, generators: int) -> int:

@@ -110,11 +110,14 @@ def _show(config: Config, rows: Rows, job: Job) -> None:
 
 def _count(shown: int, more: int, job: Job, *, is_head: bool) -> str:
     """The last line: how many rows of how many were shown."""
+    if not more:
+        return f"-- {shown} rows"
+    if not is_head:
+        return f"-- {shown} of {shown + more} rows"
     totals = [source.total for source in job.sources]
-    if is_head and more and None in totals:
+    if None in totals:
         return f"-- the first {shown} rows"
-    total = sum(count or 0 for count in totals) if is_head and more else shown + more
-    return f"-- {shown} of {total} rows" if more else f"-- {shown} rows"
+    return f"-- {shown} of {sum(count or 0 for count in totals)} rows"
 
 
 def _row(row: dict[str, Any], number: int, config: Config, thoughts: ThoughtForm) -> str:
@@ -128,21 +131,23 @@ def _row(row: dict[str, Any], number: int, config: Config, thoughts: ThoughtForm
 
 
 def _cell(value: Any, thoughts: ThoughtForm) -> str:
-    if isinstance(value, list) and value and all(map(responses.is_trace, value)):
-        return "\n".join(_trace(part, thoughts) for part in value)
-    if isinstance(value, list) and any(map(_is_turn, value)):
-        return "\n".join(_turn(part, thoughts) if _is_turn(part) else str(part) for part in value)
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list) and value:
+        if all(map(responses.is_trace, value)):
+            return "\n".join(_trace(part, thoughts) for part in value)
+        if any(map(_is_turn, value)):
+            return "\n".join(_turn(part, thoughts) if _is_turn(part) else str(part) for part in value)
+    return str(value)
 
 
 def _trace(trace: dict[str, Any], form: ThoughtForm) -> str:
     """The rewards of a trace of verifiers, as score times weight, and its turns."""
     rewards = trace.get("rewards") or {}
-    weighted = [
-        f"{name} {reward['score']:.6g} x {reward['weight']:.6g}"
-        for name, reward in rewards.items()
-        if isinstance(reward, dict)
-    ]
+    weighted = []
+    for name, reward in rewards.items():
+        if isinstance(reward, dict):
+            weighted.append(f"{name} {reward['score']:.6g} x {reward['weight']:.6g}")
     lines = ["rewards: " + (", ".join(weighted) or "none")]
     for node in trace["nodes"]:
         lines.append(_turn(node["message"], form))

@@ -70,11 +70,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Translate the selected rows."""
     choice = LanguageChoice(config.fraction, config.languages)
     if config.from_:
-        texts = read_translations(
-            config.from_, config.by, config.languages, lambda text: job.console.warn(f"translate: {text}")
-        )
-        matched = rows if config.by == "id" else _complete(rows, job)
-        rows = with_translations(matched, texts, config.by, choice)
+
+        def warn(text: str) -> None:
+            job.console.warn(f"translate: {text}")
+
+        texts = read_translations(config.from_, config.by, config.languages, warn)
+        if config.by != "id":
+            rows = _complete(rows, job)
+        rows = with_translations(rows, texts, config.by, choice)
     generator = engines.open_engine(config, job) if config.model else None
     assert job.schema is not None
     out = schema(config, job.schema)
@@ -90,7 +93,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if generator:
             await generator.close()
 
-    size = min(MAX_UNIT, max(1, int(1 / config.fraction))) if config.fraction else MAX_UNIT
+    size = MAX_UNIT
+    if config.fraction:
+        rows_a_selected = max(1, int(1 / config.fraction))
+        size = min(MAX_UNIT, rows_a_selected)
     yield from each_row(
         job,
         _count_translated(rows, job),
@@ -123,7 +129,9 @@ def _count_translated(rows: Rows, job: Job) -> Rows:
 
 
 def _outcomes(batch: pa.RecordBatch) -> Iterator[Outcome]:
-    return zip(*(batch.column(name).to_pylist() for name in ("translation", "translated_to")), strict=True)
+    outcomes = batch.column("translation").to_pylist()
+    languages = batch.column("translated_to").to_pylist()
+    return zip(outcomes, languages, strict=True)
 
 
 def _complete(rows: Rows, job: Job) -> Rows:
@@ -146,9 +154,9 @@ async def _translate(
     config: Config, row: dict[str, Any], choice: LanguageChoice, generator: Generator | None
 ) -> dict[str, str | None]:
     """The changed columns of a row."""
-    language = choice.of(row["id"])
     if row.get("translation") == DONE:
         return {}
+    language = choice.of(row["id"])
     unchanged: dict[str, str | None] = {"original": None, "translation": None, "translated_to": language}
     if language is None:
         return unchanged
@@ -181,8 +189,9 @@ async def _candidates(
     question = messages(row["prompt"], language, instruction(config.system))
     sampling = Sampling(config.max_tokens, config.temperature)
     for number in range(config.tries):
+        seed = sample_seed(config.seed, row["id"], number)
         try:
-            (done,) = await generator.complete(question, sampling, seeds=[sample_seed(config.seed, row["id"], number)])
+            (done,) = await generator.complete(question, sampling, seeds=[seed])
         except PromptRefused as error:
             yield "", error.reason
             return
@@ -207,16 +216,18 @@ def _report(outcomes: Counter[Outcome], earlier: int, job: Job) -> None:
         elif language:
             unchanged[str(outcome)] += count
 
-    def listed(counts: Counter[str]) -> str:
-        parts = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
-        return f"{counts.total():,}" + (f" ({parts})" if parts else "")
-
     selected = translated.total() + unchanged.total()
-    job.console.result(
-        f"translate: {selected:,} of {outcomes.total():,} selected; translated {listed(translated)}, "
-        f"unchanged {listed(unchanged)}" + (f"; {earlier:,} were translated before" if earlier else ""),
-        event="translations",
-        selected=selected,
-        translated=dict(translated),
-        unchanged=dict(unchanged),
+    text = (
+        f"translate: {selected:,} of {outcomes.total():,} selected; translated {_listed(translated)}, "
+        f"unchanged {_listed(unchanged)}"
     )
+    if earlier:
+        text += f"; {earlier:,} were translated before"
+    counts = {"translated": dict(translated), "unchanged": dict(unchanged)}
+    job.console.result(text, event="translations", selected=selected, **counts)
+
+
+def _listed(counts: Counter[str]) -> str:
+    """The sum of counts, and each by its name if there are any."""
+    parts = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
+    return f"{counts.total():,} ({parts})" if parts else f"{counts.total():,}"
