@@ -194,25 +194,26 @@ def _split_condition(test: ast.expr, problem_names: frozenset[str]) -> Call:
         case ast.Call(ast.Attribute(ast.Name("math"), "isclose") | ast.Name("isclose"), [one, other], options):
             call, value = _call_and_constant(one, other)
             asked = {option.arg: constant(option.value) for option in options}
-            return _make_call(call, _near(constant(value), asked), problem_names)
+            expected = _near(constant(value), asked)
         case ast.Compare(
             ast.Call(ast.Name("abs") | ast.Attribute(ast.Name("math"), "fabs"), [ast.BinOp(one, ast.Sub(), other)], []),
             [ast.Lt() | ast.LtE()],
             [bound],
         ):
             call, value = _call_and_constant(one, other)
-            near = _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
-            return _make_call(call, near, problem_names)
+            expected = _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
         case ast.Compare(one, [ast.Eq() | ast.Is() as sign], [other]):
             call, value = _call_and_constant(one, other)
-            expected = constant(value)
-            is_singleton = isinstance(sign, ast.Is) and isinstance(expected, bool | None)
-            return _make_call(call, Expected("identical" if is_singleton else "equal", expected), problem_names)
+            plain = constant(value)
+            is_singleton = isinstance(sign, ast.Is) and isinstance(plain, bool | None)
+            expected = Expected("identical" if is_singleton else "equal", plain)
         case ast.Compare(call, [ast.In()], [ast.List() | ast.Tuple() | ast.Set() as values]):
-            return _make_call(call, Expected("one-of", constant(values)), problem_names)
-        case ast.UnaryOp(ast.Not(), call):
-            return _make_call(_truth_of(call), Expected("equal", False), problem_names)
-    return _make_call(_truth_of(test), Expected("equal", True), problem_names)
+            expected = Expected("one-of", constant(values))
+        case ast.UnaryOp(ast.Not(), operand):
+            call, expected = _truth_of(operand), Expected("equal", False)
+        case _:
+            call, expected = _truth_of(test), Expected("equal", True)
+    return _make_call(call, expected, problem_names)
 
 
 def _call_and_constant(one: ast.expr, other: ast.expr) -> tuple[ast.expr, ast.expr]:
