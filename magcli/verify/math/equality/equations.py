@@ -303,10 +303,13 @@ def _last_place(decimal: Expr) -> float:
     if decimal.op != "num" or not decimal.number:
         return 0.0
     unit, value = 1.0, decimal.number
+    # Move the point behind the last digit that is not 0.
     while value.denominator > 1 and unit > 1e-30:
-        unit, value = unit / 10, value * 10
+        unit /= 10
+        value *= 10
     while value.denominator == 1 and value.numerator % 10 == 0:
-        unit, value = unit * 10, value / 10
+        unit *= 10
+        value /= 10
     return unit if value.denominator == 1 else 0.0
 
 

@@ -269,8 +269,8 @@ def _point(cursor: Cursor) -> Expr | None:
     if token.kind == "word" and len(token.value) == 1 and token.value.isupper():
         name = Expr("sym", name=cursor.next().value + _point_suffix(cursor))
     size = _bracket_size(cursor) if name else 0
-    chosen = name in _COMBINATORIAL and size == 5 and not cursor.points
-    if name and size and not chosen and cursor.peek(size).value in _AFTER_PARTS:
+    is_chosen = name in _COMBINATORIAL and size == 5 and not cursor.points  # C(5,2)
+    if name and size and not is_chosen and cursor.peek(size).value in _AFTER_PARTS:
         value = cursor.group(cursor)
         if value.op == "tuple":
             return Expr("rel", (name, value), "=")

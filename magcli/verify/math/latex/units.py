@@ -212,13 +212,17 @@ def parse_compound(text: str) -> tuple[Fraction, str] | None:
         return None
     (amount, word), *smaller = _MEASURE.findall(text)
     total, unit = Fraction(amount), _canonical(word)
-    if unit in _CURRENCIES and len(smaller) == 1 and _canonical(smaller[0][1]) == "cent":
-        return total + Fraction(smaller[0][0]) / 100, unit
+    if unit in _CURRENCIES and len(smaller) == 1:
+        cents, word = smaller[0]
+        if _canonical(word) == "cent":
+            return total + Fraction(cents) / 100, unit
     for amount, word in smaller:
-        parts = _SUBUNITS.get((unit, _canonical(word)))
-        if parts is None:
+        part = _canonical(word)
+        parts_of_unit = _SUBUNITS.get((unit, part))
+        if parts_of_unit is None:
             return None
-        total, unit = total * parts + Fraction(amount), _canonical(word)
+        total = total * parts_of_unit + Fraction(amount)
+        unit = part
     return total, unit
 
 
