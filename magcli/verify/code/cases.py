@@ -161,15 +161,16 @@ def split_asserts(source: str, entry_point: str = "") -> list[str]:
     checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
     if not checks:
         return list(_iter_asserts(tree.body))
-    passed = [
-        node.value.args[0]
-        for node in tree.body
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and node.value.args
-    ]
+    passed: list[ast.expr] = []
+    for node in tree.body:
+        match node:
+            case ast.Expr(ast.Call(_, [argument, *_])):
+                passed.append(argument)
     if not passed and not entry_point:
         raise DataError("the script defines check() but does not say what it checks; give the entry point")
     subject = passed[0] if passed else _expression(entry_point)
-    replaced = SubstituteNames({checks[0].args.args[0].arg: subject}).visit(checks[0])
+    candidate = checks[0].args.args[0].arg
+    replaced = SubstituteNames({candidate: subject}).visit(checks[0])
     return list(_iter_asserts(replaced.body))
 
 
