@@ -112,11 +112,15 @@ def digests(spec: str, option: str = "reward") -> dict[str, Any]:
         load(part.spec, option)
         location = part.spec.rpartition(":")[0]
         file = Path(str(_module(location, option).__file__))
-        package = "" if location.endswith(".py") else sys.modules[location].__package__ or ""
+        is_file = location.endswith(".py")
+        package = "" if is_file else sys.modules[location].__package__ or ""
         own.append(hashlib.sha256(file.read_bytes()).hexdigest())
         imports |= import_digests(file, package)
     digest = own[0] if len(own) == 1 else hashlib.sha256(" ".join(own).encode()).hexdigest()
-    return {f"{option}_sha256": digest} | ({f"{option}_imports": imports} if imports else {})
+    found: dict[str, Any] = {f"{option}_sha256": digest}
+    if imports:
+        found[f"{option}_imports"] = imports
+    return found
 
 
 def _module(location: str, subject: str) -> ModuleType:

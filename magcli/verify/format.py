@@ -139,8 +139,9 @@ def blocks(answer: str) -> Iterator[Block]:
 def _may_open(fence: re.Match[str], list_start: int) -> bool:
     """Whether a fence opens a block: a wider margin than ``MAX_MARGIN`` is that of a list item before it."""
     margin = fence["margin"]
-    narrow = not margin.strip() and len(margin.expandtabs(4)) <= MAX_MARGIN
-    return narrow or list_start < fence.start("ticks")
+    is_narrow = not margin.strip() and len(margin.expandtabs(4)) <= MAX_MARGIN
+    is_in_list = list_start < fence.start("ticks")
+    return is_narrow or is_in_list
 
 
 def _closes(fence: re.Match[str], opened: re.Match[str]) -> bool:
@@ -178,7 +179,8 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
 
     A blank last box is empty, whatever is around it. Spaces are allowed before the brace; ``\\boxed 5`` is not a box.
     """
-    first = min((at for command in commands if (at := text.find(f"\\{command}")) >= 0), default=-1)
+    found = [text.find(f"\\{command}") for command in commands]
+    first = min((at for at in found if at >= 0), default=-1)
     if first < 0:
         return None
     stack: list[int] = []  # where the content of each open box starts; -1 for a plain brace
@@ -191,7 +193,8 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
             stack.append(-1)
         elif token == "}":
             start = stack.pop() if stack else -1
-            span = (start, match.start()) if start >= 0 else span
+            if start >= 0:
+                span = (start, match.start())
         elif len(token) > 2:
             opened = match.end()
             stack.append(opened)
@@ -223,18 +226,21 @@ def joined_boxes(text: str) -> str | None:
     starts = [match.start() for match in _OPENED.finditer(text)]
     if not 2 <= len(starts) <= MAX_BOXES:
         return last
-    contents: list[str] = []
-    for start, end in reversed(list(zip(starts, [*starts[1:], len(text)], strict=True))):
+    ends = [*starts[1:], len(text)]
+    # Contents and separators in turn, from the last box backwards.
+    parts: list[str] = []
+    for start, end in reversed(list(zip(starts, ends, strict=True))):
         content = last_box(text[start:end])
         if content is None:
             return last
-        rest = text[start:end].partition(content + "}")[2]
-        if contents and not _JOINT.fullmatch(rest):
-            break
-        if contents:
-            contents.append(r" \text{ or } " if _ALTERNATIVE.search(rest) else ", ")
-        contents.append(content)
-    return "".join(reversed(contents)) if len(set(contents[::2])) > 1 else last
+        behind = text[start:end].partition(content + "}")[2]
+        if parts:
+            if not _JOINT.fullmatch(behind):
+                break
+            parts.append(r" \text{ or } " if _ALTERNATIVE.search(behind) else ", ")
+        parts.append(content)
+    contents = set(parts[::2])
+    return "".join(reversed(parts)) if len(contents) > 1 else last
 
 
 def answer_boxes(answer: str) -> str | None:
@@ -242,7 +248,11 @@ def answer_boxes(answer: str) -> str | None:
 
     Boxes below each other are steps, of which the last one counts.
     """
-    line = answer.rstrip()
-    joined = joined_boxes(line[line.rfind("\n", 0, line.rfind("\\boxed") + 1) + 1 :])
+    text = answer.rstrip()
+    box = text.rfind("\\boxed")
+    line_start = text.rfind("\n", 0, box + 1) + 1
+    joined = joined_boxes(text[line_start:])
     last = boxed(answer)
-    return joined if joined is not None and last is not None and joined.endswith(last) else last
+    if joined is None or last is None or not joined.endswith(last):
+        return last
+    return joined

@@ -191,7 +191,10 @@ def agree(detections: list[Detection]) -> bool | None:
     labels = [detection.label for detection in detections]
     if UNDECIDED in labels:
         return None
-    return MIXED not in labels and bool(frozenset.intersection(*(detection.candidates() for detection in detections)))
+    if MIXED in labels:
+        return False
+    common = frozenset.intersection(*(detection.candidates() for detection in detections))
+    return bool(common)
 
 
 def detect(text: str) -> Detection:
@@ -211,23 +214,30 @@ def detect(text: str) -> Detection:
 
 def _single_language(words: str, state: int, totals: list[float]) -> Detection:
     """The language of a text whose sentences are all in one state."""
-    if state == _OTHER_STATE or totals[state] - max(totals[:state] + totals[state + 1 :]) < MIN_LOG_ODDS:
+    if state == _OTHER_STATE:
         return _classified(words)
-    return Detection(_STATES[state])
+    others = totals[:state] + totals[state + 1 :]
+    log_odds = totals[state] - max(others)
+    return Detection(_STATES[state]) if log_odds >= MIN_LOG_ODDS else _classified(words)
 
 
 def _main_language(sentences: list[list[str]], states: list[int]) -> Detection:
     """The language of most letters of a text whose sentences are in several states; mixed if others have a share."""
-    by_state: dict[int, list[list[str]]] = {state: [] for state in set(states)}
+    sentences_of: dict[int, list[list[str]]] = {state: [] for state in set(states)}
     for sentence, state in zip(sentences, states, strict=True):
-        by_state[state].append(sentence)
-    words = {state: _join(own_sentences) for state, own_sentences in by_state.items()}
+        sentences_of[state].append(sentence)
+    words = {state: _join(own_sentences) for state, own_sentences in sentences_of.items()}
     # An ideograph counts as three letters.
     letters = {state: len(text) + 2 * _count_ideographs(text) for state, text in words.items()}
     most = max(letters, key=letters.__getitem__)
     main = _classified(words[most]) if most == _OTHER_STATE else Detection(_STATES[most])
-    foreign = sum(count for state, count in letters.items() if _differs(state, words[state], main))
-    return Detection(MIXED) if foreign > MAX_FOREIGN_SHARE * sum(letters.values()) else main
+    foreign = 0
+    for state, count in letters.items():
+        if _differs(state, words[state], main):
+            foreign += count
+    if foreign > MAX_FOREIGN_SHARE * sum(letters.values()):
+        return Detection(MIXED)
+    return main
 
 
 def _differs(state: int, words: str, main: Detection) -> bool:
@@ -245,7 +255,9 @@ def _differs(state: int, words: str, main: Detection) -> bool:
 def _classified(words: str) -> Detection:
     """The classifier's label for all words together."""
     guess = _classify(words[:MAX_CLASSIFIED])
-    return Detection(guess.label, guess.others) if guess.probability >= MIN_PROBABILITY else Detection(UNDECIDED)
+    if guess.probability < MIN_PROBABILITY:
+        return Detection(UNDECIDED)
+    return Detection(guess.label, guess.others)
 
 
 def _join(sentences: Iterable[list[str]]) -> str:
@@ -258,17 +270,19 @@ def _sum_logs(factors: Iterable[Sequence[float]]) -> list[float]:
 
 
 def _viterbi(scores: list[list[float]]) -> list[int]:
-    """The likeliest sequence of states."""
+    """The likeliest sequence of states; ``scores`` are log-likelihoods by sentence and state."""
     best = [row.index(max(row)) for row in scores]
     if len(set(best)) == 1:
         return best
-    total, steps = scores[0], []
+    total = scores[0]
+    steps: list[list[int]] = []
     for row in scores[1:]:
         # A change costs the same from every state, so it comes from the best one.
         source = total.index(max(total))
         changed = total[source] + LOG_SWITCH
         steps.append([state if score >= changed else source for state, score in enumerate(total)])
         total = [max(score, changed) + own for score, own in zip(total, row, strict=True)]
+    # Back from the best last state, each step giving the state before.
     chain = [total.index(max(total))]
     for step in reversed(steps):
         chain.append(step[chain[-1]])
@@ -282,13 +296,16 @@ def _likelihoods(word: str) -> Sequence[float]:
     if 2 * ideographs > len(word):
         return _of_ideographs(word)
     likelihoods = [0.0] * len(_ALPHABETS)
-    for likely, label in _model().f.predict(word[:MAX_WORD_LENGTH] + "\n", TOP_LABELS, MIN_LABEL_PROBABILITY, "strict"):
+    line = word[:MAX_WORD_LENGTH] + "\n"
+    for likely, label in _model().f.predict(line, TOP_LABELS, MIN_LABEL_PROBABILITY, "strict"):
         state = _LABEL_STATE.get(label, _OTHER_STATE)
         likelihoods[state] = max(likelihoods[state], likely)
+    # The likeliest language has the log-likelihood 0.
     scale = 1 / (max(likelihoods) or 1.0)
-    alphabets = [
-        max(LOG_UNKNOWN_WORD, math.log(scale * likely)) if likely else LOG_UNKNOWN_WORD for likely in likelihoods
-    ]
+    alphabets = []
+    for likely in likelihoods:
+        log_likelihood = math.log(scale * likely) if likely else LOG_UNKNOWN_WORD
+        alphabets.append(max(LOG_UNKNOWN_WORD, log_likelihood))
     alphabets[_OTHER_STATE] += LOG_OTHER_LANGUAGE
     if not _LATIN.match(word):
         return (*alphabets, LOG_UNKNOWN_WORD, LOG_UNKNOWN_WORD, LOG_UNKNOWN_WORD)
@@ -335,13 +352,17 @@ def _classify(words: str) -> _Prediction:
     """
     if 2 * _count_ideographs(words) > len(words):
         return _Prediction(_ideographic_language(words), 1.0, frozenset())
-    predict, line = _model().f.predict, words.lower() + "\n"
+    predict = _model().f.predict
+    line = words.lower() + "\n"
     probability, name = predict(line, 1, 0.0, "strict")[0]
     label = name.removeprefix(_LABEL)
     if probability >= MIN_CERTAIN_PROBABILITY or label not in _GROUP:
         return _Prediction(label, probability, frozenset())
-    close = {other.removeprefix(_LABEL): likely for likely, other in predict(line, 4, 0.0, "strict")}
-    close = {other: likely for other, likely in close.items() if _GROUP.get(other) == _GROUP[label]}
+    close: dict[str, float] = {}
+    for likely, other_name in predict(line, 4, 0.0, "strict"):
+        other = other_name.removeprefix(_LABEL)
+        if _GROUP.get(other) == _GROUP[label]:
+            close[other] = likely
     others = frozenset(other for other, likely in close.items() if likely >= probability / 4)
     return _Prediction(label, sum(close.values()), others - {label})
 

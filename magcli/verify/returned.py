@@ -67,11 +67,13 @@ def _from_mapping(value: Mapping[Any, Any]) -> Reward:
         raise TypeError(
             f"a reward needs total and may have {others}, and numbers under other names, its parts; got {names}"
         )
-    own = {name: part for name, part in value.items() if name not in _FIELDS}
-    stated = {name: part for name, part in value.items() if name in _FIELDS and name != "parts"}
-    parts = _parts({**own, **(value.get("parts") or {})})
-    number = _number(value["total"], "total of a reward is")
-    return Reward(**{**_plain(number, value.get("correct")), **stated, "total": number, "parts": parts})
+    own_parts = {name: part for name, part in value.items() if name not in _FIELDS}
+    parts = _parts({**own_parts, **(value.get("parts") or {})})
+    total = _number(value["total"], "total of a reward is")
+    # What the mapping does not state follows from its total.
+    fields_of_total = _plain(total, value.get("correct"))
+    stated = {name: field for name, field in value.items() if name in _FIELDS}
+    return Reward(**{**fields_of_total, **stated, "total": total, "parts": parts})
 
 
 def _parts(values: Mapping[Any, Any]) -> dict[str, float]:
@@ -127,9 +129,11 @@ def _for_a_table(reward: Reward) -> Reward:
             values[part.name] = printable(value)
         else:
             raise TypeError(f"{part.name} of a reward is text, not {type(value).__name__}")
-    before = {name: getattr(reward, name) for name in values}
-    same = all(type(value) is type(before[name]) and value == before[name] for name, value in values.items())
-    return reward if same else Reward(**values)
+    for name, value in values.items():
+        stated = getattr(reward, name)
+        if type(value) is not type(stated) or value != stated:
+            return Reward(**values)
+    return reward
 
 
 def _plain(number: float, correct: bool | None) -> dict[str, Any]:

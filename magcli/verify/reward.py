@@ -99,11 +99,11 @@ def failed(error: Exception) -> Reward:
 
 def describe_error(error: Exception) -> str:
     """An unexpected exception of a verifier and its location: the detail of an ``infra-error``."""
-    *_, frame = traceback.extract_tb(error.__traceback__) or [None]
-    where = f" at {Path(frame.filename).name}:{frame.lineno}" if frame else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     try:
         text = str(error)
-    except Exception:
+    except Exception:  # of a class with a failing __str__
         text = ""
     return f"{type(error).__name__}{where}: {text[:200]}"
 
@@ -116,7 +116,9 @@ def length_penalty(num_tokens: int, penalty_end: int, penalty_width: int, weight
     over = num_tokens - (penalty_end - penalty_width)
     if over <= 0:
         return 0.0
-    return -weight if over >= penalty_width else -weight * over / penalty_width
+    if over >= penalty_width:
+        return -weight
+    return -weight * over / penalty_width
 
 
 def reward(

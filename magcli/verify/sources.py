@@ -74,11 +74,10 @@ def _imported_names(path: Path, package: str) -> Iterator[str]:
 
 def _literal_import(call: ast.Call) -> str:
     """The name of a module that a call imports, if it is written out."""
-    function = call.func
-    called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    first = call.args[0] if call.args else None
-    is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
-    return first.value if called in IMPORTERS and is_text else ""  # type: ignore[union-attr]
+    match call:
+        case ast.Call(ast.Name(function) | ast.Attribute(_, function), [ast.Constant(str(name)), *_]):
+            return name if function in IMPORTERS else ""
+    return ""
 
 
 def _absolute(name: str, package: str) -> str:
@@ -102,12 +101,13 @@ def _files_of(name: str, roots: Sequence[Path], own: Path) -> Iterator[tuple[Pat
         base = root.joinpath(*parts[:number])
         package = ".".join(parts[: number - 1])
         initial = _module_file(base / "__init__")
-        file = _module_file(base)
         if initial is not None:
             yield initial, f"{package}.{part}".lstrip(".")
-        elif file is not None:
+            continue
+        file = _module_file(base)
+        if file is not None:
             yield file, package
-            return
+            return  # what follows is a value of the module
 
 
 def _module_file(base: Path) -> Path | None:

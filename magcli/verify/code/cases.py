@@ -161,15 +161,16 @@ def split_asserts(source: str, entry_point: str = "") -> list[str]:
     checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
     if not checks:
         return list(_iter_asserts(tree.body))
-    passed = [
-        node.value.args[0]
-        for node in tree.body
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and node.value.args
-    ]
+    passed: list[ast.expr] = []
+    for node in tree.body:
+        match node:
+            case ast.Expr(ast.Call(_, [argument, *_])):
+                passed.append(argument)
     if not passed and not entry_point:
         raise DataError("the script defines check() but does not say what it checks; give the entry point")
     subject = passed[0] if passed else _expression(entry_point)
-    replaced = SubstituteNames({checks[0].args.args[0].arg: subject}).visit(checks[0])
+    candidate = checks[0].args.args[0].arg
+    replaced = SubstituteNames({candidate: subject}).visit(checks[0])
     return list(_iter_asserts(replaced.body))
 
 
@@ -194,25 +195,26 @@ def _split_condition(test: ast.expr, problem_names: frozenset[str]) -> Call:
         case ast.Call(ast.Attribute(ast.Name("math"), "isclose") | ast.Name("isclose"), [one, other], options):
             call, value = _call_and_constant(one, other)
             asked = {option.arg: constant(option.value) for option in options}
-            return _make_call(call, _near(constant(value), asked), problem_names)
+            expected = _near(constant(value), asked)
         case ast.Compare(
             ast.Call(ast.Name("abs") | ast.Attribute(ast.Name("math"), "fabs"), [ast.BinOp(one, ast.Sub(), other)], []),
             [ast.Lt() | ast.LtE()],
             [bound],
         ):
             call, value = _call_and_constant(one, other)
-            near = _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
-            return _make_call(call, near, problem_names)
+            expected = _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
         case ast.Compare(one, [ast.Eq() | ast.Is() as sign], [other]):
             call, value = _call_and_constant(one, other)
-            expected = constant(value)
-            is_singleton = isinstance(sign, ast.Is) and isinstance(expected, bool | None)
-            return _make_call(call, Expected("identical" if is_singleton else "equal", expected), problem_names)
+            plain = constant(value)
+            is_singleton = isinstance(sign, ast.Is) and isinstance(plain, bool | None)
+            expected = Expected("identical" if is_singleton else "equal", plain)
         case ast.Compare(call, [ast.In()], [ast.List() | ast.Tuple() | ast.Set() as values]):
-            return _make_call(call, Expected("one-of", constant(values)), problem_names)
-        case ast.UnaryOp(ast.Not(), call):
-            return _make_call(_truth_of(call), Expected("equal", False), problem_names)
-    return _make_call(_truth_of(test), Expected("equal", True), problem_names)
+            expected = Expected("one-of", constant(values))
+        case ast.UnaryOp(ast.Not(), operand):
+            call, expected = _truth_of(operand), Expected("equal", False)
+        case _:
+            call, expected = _truth_of(test), Expected("equal", True)
+    return _make_call(call, expected, problem_names)
 
 
 def _call_and_constant(one: ast.expr, other: ast.expr) -> tuple[ast.expr, ast.expr]:

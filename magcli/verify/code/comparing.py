@@ -57,8 +57,11 @@ def compare(sign: str, left: "Any", right: "Any", from_left: bool, from_right: b
     refuse_unordered((left, right))
     if (from_left or from_right) and isinstance(left, float) and left == right and math.isinf(left):
         raise refused("an infinity, which has no order")
-    if isinstance(left, set | frozenset) and isinstance(right, set | frozenset) and from_left != from_right:
-        rule.looked["subset"] = rule.looked.get("subset", False) or bool(left if from_left else right)
+    are_sets = isinstance(left, set | frozenset) and isinstance(right, set | frozenset)
+    if are_sets and from_left != from_right:
+        # The empty set is a subset of any.
+        of_program = left if from_left else right
+        rule.looked["subset"] = rule.looked.get("subset", False) or bool(of_program)
     return ORDER[sign](left, right)
 
 
@@ -95,9 +98,10 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
         return bool(left == right)
     if isinstance(left, type | Named) or isinstance(right, type | Named):
         return left is right
-    if isinstance(left, Approx) or isinstance(right, Approx):
-        about, actual = (left, right) if isinstance(left, Approx) else (right, left)
-        return noted(about.matches(actual), about.value, actual)
+    if isinstance(left, Approx):
+        return noted(left.matches(right), left.value, right)
+    if isinstance(right, Approx):
+        return noted(right.matches(left), right.value, left)
     if is_array(left) or is_array(right):
         return equal_arrays(left, right)
     if isinstance(left, Handle) and isinstance(right, Handle):
@@ -132,10 +136,10 @@ def equal_by_rule(expected: "Any", actual: "Any") -> bool:
     """By the comparison of the problem."""
     if rule.mode == "unordered-lines":
         return in_any_order(expected, actual, rule.tolerance)
-    if same(expected, actual, rule.tolerance, exact=rule.mode == "exact"):
+    exact = rule.mode == "exact"
+    if same(expected, actual, rule.tolerance, exact=exact):
         return True
-    plain = without_numpy(expected), without_numpy(actual)
-    if same(*plain, rule.tolerance, exact=rule.mode == "exact"):
+    if same(without_numpy(expected), without_numpy(actual), rule.tolerance, exact=exact):
         return True
     return (has_library_value(expected) or is_dtype(actual)) and bool(expected == actual)
 
@@ -147,12 +151,13 @@ def is_dtype(value: object) -> bool:
 
 def without_numpy(value: "Any") -> "Any":
     """A value with plain numbers for those of numpy, which the script has from arrays."""
-    if isinstance(value, list | tuple):
-        return type(value)(map(without_numpy, value)) if type(value) in (list, tuple) else value
+    if type(value) in (list, tuple):
+        return type(value)(map(without_numpy, value))
     if type(value) is dict:
         return {without_numpy(key): without_numpy(item) for key, item in value.items()}
-    is_number = type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "shape", None) == ()
-    return value.item() if is_number else value
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return value.item()
+    return value
 
 
 def has_library_value(value: "Any") -> bool:
@@ -190,11 +195,13 @@ def contains(container: "Any", value: "Any", from_program: bool) -> bool:
     if from_program and isinstance(value, Handle):
         return bool(value in container)
     refuse_handles(value)
-    if isinstance(container, str) and value == "" and container and not from_program:
+    if from_program:
+        return bool(value in container)
+    if isinstance(container, str) and value == "" and container:
         raise refused("an empty text, which is in any")
-    if isinstance(container, list | tuple) and not from_program:
-        return any(equal_by_rule(item, value) for item in container)
-    if isinstance(container, set | frozenset | dict) and not from_program and isinstance(value, bool):
+    # By hash True would be found as 1.
+    is_bool_in_set = isinstance(value, bool) and isinstance(container, set | frozenset | dict)
+    if is_bool_in_set or isinstance(container, list | tuple):
         return any(equal_by_rule(item, value) for item in container)
     return bool(value in container)
 
@@ -216,26 +223,30 @@ class Approx:
         self._rel = (1e-6 if abs is None else 0.0) if rel is None else rel
         self._abs = 1e-12 if abs is None else abs
 
+    def _of_part(self, value: "Any") -> "Approx":
+        """The same tolerances for a part of the value."""
+        return Approx(value, self._rel, self._abs)
+
     def matches(self, actual: "Any") -> bool:
         """Whether a value is near."""
-        if is_array(self.value):
-            return Approx(self.value.tolist(), self._rel, self._abs).matches(actual)
+        expected = self.value
+        if is_array(expected):
+            return self._of_part(expected.tolist()).matches(actual)
         if is_array(actual):
             return self.matches(actual.tolist())
-        if isinstance(self.value, dict):
-            if not isinstance(actual, dict) or actual.keys() != self.value.keys():
+        if isinstance(expected, dict):
+            if not isinstance(actual, dict) or actual.keys() != expected.keys():
                 return False
-            return all(Approx(value, self._rel, self._abs).matches(actual[key]) for key, value in self.value.items())
-        if self.value is None or isinstance(self.value, str | bool):
-            return type(actual) is type(self.value) and bool(actual == self.value)
-        if isinstance(self.value, list | tuple):
-            if not isinstance(actual, list | tuple) or len(actual) != len(self.value):
+            return all(self._of_part(value).matches(actual[key]) for key, value in expected.items())
+        if expected is None or isinstance(expected, str | bool):
+            return type(actual) is type(expected) and bool(actual == expected)
+        if isinstance(expected, list | tuple):
+            if not isinstance(actual, list | tuple) or len(actual) != len(expected):
                 return False
-            pairs = zip(self.value, actual, strict=True)
-            return all(Approx(number, self._rel, self._abs).matches(part) for number, part in pairs)
+            return all(self._of_part(number).matches(part) for number, part in zip(expected, actual, strict=True))
         if isinstance(actual, bool) or not isinstance(actual, int | float | Fraction | Decimal):
             return False
-        return math.isclose(actual, self.value, rel_tol=self._rel, abs_tol=self._abs)
+        return math.isclose(actual, expected, rel_tol=self._rel, abs_tol=self._abs)
 
 
 def ordered(function: "Callable[..., Any]") -> "Callable[..., Any]":

@@ -362,14 +362,15 @@ def call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> Text:
     if not SENT and not TOUCHED:
         return Text(f'{{"tuple":[{text_of(value_of_call(function, args, kwargs))},{{"dict":[]}}]}}')
     kept = {number: (value, content_of(value)) for number, value in SENT.items()}
-    kept.update({-1 - NUMBERS[id(one)]: (vars(one), content_of(vars(one))) for one in TOUCHED})
+    for one in TOUCHED:
+        attributes = vars(one)
+        kept[-1 - NUMBERS[id(one)]] = (attributes, content_of(attributes))
     numbers = {id(value): number for number, (value, _) in kept.items() if number >= 0}
     value = value_of_call(function, args, kwargs)
-    changed = [
-        f"[{number},{tool('text_with_references')(kept_value, numbers)}]"
-        for number, (kept_value, before) in kept.items()
-        if has_changed(before, content_of(kept_value))
-    ]
+    changed = []
+    for number, (argument, before) in kept.items():
+        if has_changed(before, content_of(argument)):
+            changed.append(f"[{number},{tool('text_with_references')(argument, numbers)}]")
     return Text(f'{{"tuple":[{text_of(value)},{{"dict":[{",".join(changed)}]}}]}}')
 
 

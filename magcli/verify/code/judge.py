@@ -329,21 +329,27 @@ class Programs:
         """The verdict on the sampled tests."""
         source, harness = row.get("checker"), str(row.get("harness") or "")
         asked = str(row.get("compare") or "")
+        prompt = str(row.get("prompt") or "")
         tests = tests_of(row)
-        uses_harness = harness and language == LANGUAGES.get(str(row.get("language") or "cpp").lower())
-        mode = asked or infer_comparison(stdin_pairs(tests), str(row.get("prompt") or ""))
+        mode = asked or infer_comparison(stdin_pairs(tests), prompt)
+        language_of_harness = LANGUAGES.get(str(row.get("language") or "cpp").lower())
+        if harness and language == language_of_harness:
+            program = with_harness(program, harness, language)
         verdict = self.judge()(
-            with_harness(program, harness, language) if uses_harness else program,
+            program,
             language,
-            sample_tests(tests, str(row.get("id") or row.get("prompt") or ""), rule.test_seed, rule.num_tests),
+            sample_tests(tests, str(row.get("id") or prompt), rule.test_seed, rule.num_tests),
             limits_of(row),
             mode=mode,
             problem_names=names_of_problem(tests, str(row.get("entry_point") or "")),
             checker=Checker(str(source), str(row.get("checker_language") or "python")) if source else None,
             partial=rule.partial,
         )
-        inferred = not asked and not source and ":" in mode and verdict.reason in ("accepted", "wrong-answer")
-        return replace(verdict, detail=f"{verdict.detail} (compared by {mode})") if inferred else verdict
+        # What the tests and the prompt imply rather than state is part of the detail.
+        is_inferred = not asked and not source and ":" in mode
+        if is_inferred and verdict.reason in ("accepted", "wrong-answer"):
+            return replace(verdict, detail=f"{verdict.detail} (compared by {mode})")
+        return verdict
 
 
 def with_harness(program: str, harness: str, language: str = "cpp") -> str:

@@ -77,23 +77,24 @@ def infer_comparison(tests: Iterable[tuple[str, str]], statement: str = "") -> s
     tests = list(tests)
     blanks: list[bool] = []
     spelled: dict[str, str] = {}
-    matters = False
+    case_matters = False
     for stdin, output in tests:
         if len(stdin) + len(output) > MAX_READ:
             continue
         blanks.append(output[:1] in (" ", "\t") and not output.isspace())
-        words = [word for word in set(output.split()) if word.lower() not in _VERDICTS]
         inputs = set(stdin.split())
-        others = {word.lower() for word in inputs}
-        matters = matters or any(
-            _CAPITAL_INSIDE.search(word)
-            or spelled.setdefault(word.lower(), word) != word
-            or (word not in inputs and word.lower() in others)
-            for word in words
-        )
+        lower_inputs = {word.lower() for word in inputs}
+        for word in set(output.split()):
+            lower = word.lower()
+            if case_matters or lower in _VERDICTS:
+                continue
+            differs_from_input = word not in inputs and lower in lower_inputs
+            differs_from_output = spelled.setdefault(lower, word) != word
+            if differs_from_input or differs_from_output or _CAPITAL_INSIDE.search(word):
+                case_matters = True
     if blanks and all(blanks):
         return "lines"
-    if matters:
+    if case_matters:
         return "tokens-case"
     short_outputs = (output for _, output in tests if len(output) <= MAX_READ)
     return decimal_comparison(short_outputs, statement) or "tokens"
@@ -132,10 +133,14 @@ def _first(
     absolute: bool = False,
 ) -> str | None:
     for number, (want, got) in enumerate(zip_longest(expected, actual), 1):
-        if want == got or (want and got and fold and want.lower() == got.lower()):
+        if want == got:
             continue
-        if want is None or got is None or tolerance is None or not _near(want, got, tolerance, absolute=absolute):
-            return f"{part} {number}: expected {_shown(want)}, got {_shown(got)}"
+        if want is not None and got is not None:
+            if fold and want.lower() == got.lower():
+                continue
+            if tolerance is not None and _near(want, got, tolerance, absolute=absolute):
+                continue
+        return f"{part} {number}: expected {_shown(want)}, got {_shown(got)}"
     return None
 
 

@@ -296,26 +296,32 @@ def exception_of(said: "Any") -> Exception:
         return RAISED_HERE[said]
     if type(said) is not tuple or len(said) != 4 or type(said[0]) is not tuple:
         return ProgramRaised("a malformed exception")
+    # names: those of its class and of its bases, the class first.
     names, args, text, attributes = said
+    own_name = str(names[0])[:MAX_NAME]
     kinds = [getattr(builtins, name, None) for name in names if type(name) is str]
     builtin = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseException)]
     named = [STANDINS[name] for name in names if name in STANDINS]
-    if not builtin or not issubclass(builtin[0], Exception) or builtin[0] in (StopIteration, StopAsyncIteration):
-        return ProgramRaised(str(names[0])[:MAX_NAME])
-    if not named and names[0] == builtin[0].__name__:
-        try:
-            error: Exception = builtin[0](*args)
-            return error
-        except Exception:
-            return ProgramRaised(names[0])
-    return exception_with(str(names[0])[:MAX_NAME], (*named, builtin[0]), args, text, attributes)
+    if not builtin:
+        return ProgramRaised(own_name)
+    base = builtin[0]
+    if not issubclass(base, Exception) or base in (StopIteration, StopAsyncIteration):
+        return ProgramRaised(own_name)
+    if named or names[0] != base.__name__:
+        return exception_with(own_name, (*named, base), args, text, attributes)
+    try:
+        error: Exception = base(*args)
+        return error
+    except Exception:
+        return ProgramRaised(names[0])
 
 
 def exception_with(name: str, bases: "tuple[type, ...]", args: "Any", text: "Any", attributes: "Any") -> Exception:
     """An exception of a class of the program, with its text and attributes."""
+    # Without bases from which others derive, as Python may refuse their order.
     distinct = tuple(base for base in bases if not any(one is not base and issubclass(one, base) for one in bases))
-    kind = type(name, distinct, {"__init__": lambda self, *args: None, "__str__": lambda self: str(text)})
-    error: Exception = kind(*args)
+    methods = {"__init__": lambda self, *args: None, "__str__": lambda self: str(text)}
+    error: Exception = type(name, distinct, methods)(*args)
     error.args = args
     if isinstance(attributes, dict):
         vars(error).update({str(key): value for key, value in attributes.items()})
@@ -331,17 +337,18 @@ INPUT, PRINT = builtins.input, builtins.print
 def with_streams(request: str) -> str:
     """A request during which the streams that the script has replaced are those of the program."""
     replaced = [name for name, stream in STREAMS.items() if getattr(sys, name) is not stream]
-    if not replaced and builtins.input is INPUT and builtins.print is PRINT:
+    functions = {}
+    for name, original in (("input", INPUT), ("print", PRINT)):
+        function = getattr(builtins, name)
+        if function is not original:
+            functions[name] = function
+    if not replaced and not functions:
         return request
-    functions = {
-        name: getattr(builtins, name)
-        for name, original in (("input", INPUT), ("print", PRINT))
-        if getattr(builtins, name) is not original
-    }
-    stdin = (sys.stdin.read, sys.stdin.readline) if "stdin" in replaced else None
     captured = [name for name in replaced if name != "stdin"]
     words = "{" + "".join([f"{name!r}:{written_callback(function)}," for name, function in functions.items()]) + "}"
-    readers = f"({','.join(map(written_callback, stdin))})" if stdin else "None"
+    readers = "None"
+    if "stdin" in replaced:
+        readers = f"({written_callback(sys.stdin.read)},{written_callback(sys.stdin.readline)})"
     return f"X('redirected')({captured!r},{words},{readers},lambda:{request})"
 
 

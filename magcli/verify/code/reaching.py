@@ -46,7 +46,8 @@ def comparison(value: "Any") -> bool:
     reached.asserted = True
     met = bool(value)
     if met:
-        reached.pending = reached.pending if reached.lenient else ""
+        if not reached.lenient:
+            reached.pending = ""
     elif reached.lenient:
         reached.pending = failure()
     else:
@@ -145,11 +146,11 @@ def filled(site: int, value: "Any") -> "Any":
 
 def zipped(of_program: "tuple[bool, ...]", *iterables: "Iterable[Any]") -> "Iterator[tuple[Any, ...]]":
     """``zip``; raises Refused if the program's elements end before those of a sequence of the script."""
-    sequences = [
-        value
-        for value, is_own in zip(iterables, of_program, strict=True)
-        if not is_own and hasattr(value, "__len__") and not isinstance(value, range)
-    ]
+    sequences: list[Any] = []
+    for value, is_own in zip(iterables, of_program, strict=True):
+        # A range only counts: zip(f(), range(1000)).
+        if not is_own and hasattr(value, "__len__") and not isinstance(value, range):
+            sequences.append(value)
     iterators = [iter(value) for value in iterables]
     count = 0
     while True:
@@ -158,7 +159,7 @@ def zipped(of_program: "tuple[bool, ...]", *iterables: "Iterable[Any]") -> "Iter
             try:
                 row.append(next(iterator))
             except StopIteration:
-                if is_own and any(len(value) > count for value in sequences):  # type: ignore[arg-type]
+                if is_own and any(len(value) > count for value in sequences):
                     raise refused("shorter than what it is compared with") from None
                 return
         count += 1
@@ -218,16 +219,18 @@ def close(
     actual, wanted = (left, right) if from_left else (right, left)
     try:
         shape, other = numpy.shape(actual), numpy.shape(wanted)
-        size, together = numpy.size(actual), numpy.prod(numpy.broadcast_shapes(shape, other), dtype=int)
+        common_shape = numpy.broadcast_shapes(shape, other)
+        size, common_size = numpy.size(actual), numpy.prod(common_shape, dtype=int)
     except ValueError:
         return function(left, right, *more, **words)
     if size == 0 and numpy.size(wanted) > 0:
         raise refused("an empty array, which is close to anything")
-    if size < together:
-        if function.__name__.startswith("assert"):
-            raise AssertionError(f"shapes {shape} and {other} differ")
-        return numpy.zeros(shape, bool) if function.__name__ == "isclose" else False
-    return function(left, right, *more, **words)
+    if size >= common_size:
+        return function(left, right, *more, **words)
+    # numpy would repeat the program's array.
+    if function.__name__.startswith("assert"):
+        raise AssertionError(f"shapes {shape} and {other} differ")
+    return numpy.zeros(shape, bool) if function.__name__ == "isclose" else False
 
 
 # ---- verdict ----

@@ -54,10 +54,11 @@ class Watched(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         """The assert, whose test is marked as a single comparison, an absence or another condition."""
         kind = "condition"
-        if isinstance(node.test, ast.Compare) and len(node.test.ops) == 1:
-            kind = "comparison"
-        elif isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
-            kind = "absence" if is_part_of(node.test.operand, self._of_program) else kind
+        match node.test:
+            case ast.Compare(_, [_]):
+                kind = "comparison"
+            case ast.UnaryOp(ast.Not(), operand) if is_part_of(operand, self._of_program):
+                kind = "absence"
         self._conditions += 1
         node.test = calls_of(kind, self.visit(node.test))
         self._conditions -= 1
@@ -79,8 +80,9 @@ class Watched(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         """A call of an assertion of a library counts as an assert."""
-        self._conditions += (asserts := is_assertion(node))
+        asserts = is_assertion(node)
         is_of_suite = bool(checked_name(node.value))
+        self._conditions += asserts
         self.generic_visit(node)
         self._conditions -= asserts
         if asserts and (self._tries or not is_of_suite):
@@ -109,12 +111,12 @@ class Watched(ast.NodeTransformer):
         """Asserts must not be skipped unless the context expects an exception."""
         contexts = [item.context_expr for item in node.items]
         expects = any((checked_name(context) or name_of(context)) in EXPECTING for context in contexts)
-        skips = has_asserts(node.body) and not expects
         catches = any(names_assertion_error(context) for context in contexts)
+        may_skip = has_asserts(node.body) and not expects
         self.generic_visit(node)
         if catches:
             node.body = [ast.With([ast.withitem(calls_of("lenient"))], node.body)]
-        if not skips:
+        if not may_skip:
             return node
         site = self._site()
         node.body.append(statement("end", site))
@@ -132,12 +134,14 @@ class Watched(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Calls whose value for no elements says nothing, and templates of the program."""
-        name, own = name_of(node), [self._is_own(part) for part in node.args]
+        name = name_of(node)
+        own = [self._is_own(part) for part in node.args]
+        is_method = isinstance(node.func, ast.Attribute)
+        own_receiver = is_method and self._is_own(node.func.value)  # type: ignore[attr-defined]
         if name in OF_ALL and self._conditions:
             self._look(node)
-        elif name in ("issubset", "issuperset", "startswith", "endswith") and isinstance(node.func, ast.Attribute):
+        elif is_method and name in ("issubset", "issuperset", "startswith", "endswith"):
             self._look_at_subject(node)
-        own_receiver = isinstance(node.func, ast.Attribute) and self._is_own(node.func.value)
         self.generic_visit(node)
         match node:
             case ast.Call(ast.Name("zip"), args, []) if any(own) and not all(own) and not has_stars(args):
@@ -193,14 +197,17 @@ class Watched(ast.NodeTransformer):
         self.generic_visit(node)
         left = node.left
         parts: list[ast.expr] = []
+        last = len(node.ops) - 1
         for number, (sign, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
             following: ast.expr = right
-            if number < len(node.ops) - 1:
+            if number < last:
+                # An operand between two signs is kept under a name for the next comparison.
                 self._count += 1
                 name = f"__compared_{self._count}"
                 right = ast.NamedExpr(ast.Name(name, ast.Store()), right)
                 following = ast.Name(name, ast.Load())
-            flags = [ast.Constant(flag) for flag in own[number : number + 2]]
+            from_left, from_right = own[number], own[number + 1]
+            flags = (ast.Constant(from_left), ast.Constant(from_right))
             parts.append(calls_of("compare", ast.Constant(type(sign).__name__), left, right, *flags))
             left = following
         return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
@@ -257,20 +264,23 @@ def has_asserts(nodes: "Sequence[ast.stmt]", *, failures: bool = False) -> bool:
 
     ``failures``: or fail in any case.
     """
-    return any(
-        (isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)) or is_assertion(node)
-        for node in statements(nodes)
-    ) or (failures and has_failures(nodes))
+    for node in statements(nodes):
+        if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
+            return True
+        if is_assertion(node):
+            return True
+    return failures and has_failures(nodes)
 
 
 def has_failures(nodes: "Sequence[ast.stmt]") -> bool:
     """Whether statements fail in any case: ``assert False``, ``raise``, ``pytest.fail()``."""
-    return any(
-        (isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant))
-        or isinstance(node, ast.Raise)
-        or (isinstance(node, ast.Expr) and name_of(node.value) == "fail")
-        for node in statements(nodes)
-    )
+    for node in statements(nodes):
+        match node:
+            case ast.Assert(ast.Constant()) | ast.Raise():
+                return True
+            case ast.Expr(value) if name_of(value) == "fail":
+                return True
+    return False
 
 
 def statements(nodes: "Iterable[ast.AST]") -> "list[ast.AST]":
@@ -321,9 +331,11 @@ BINDING = (
 
 def names_of_program(tree: ast.Module, problem_names: "Iterable[str]") -> "set[str]":
     """The names of a script that may have values of the program."""
-    reached, before = set(problem_names), -1
+    reached = set(problem_names)
     binding = [node for node in ast.walk(tree) if isinstance(node, BINDING)]
     functions = {node.name: node for node in binding if isinstance(node, ast.FunctionDef)}
+    before = -1
+    # Each round reaches the names that are bound to those of the round before.
     while len(reached) > before:
         before = len(reached)
         for node in binding:
@@ -336,28 +348,27 @@ def bound_to_program(node: ast.AST, names: "set[str]", functions: "dict[str, ast
     match node:
         case ast.Assign(targets, value) if mentions(value, names):
             return [name for target in targets for name in names_in(target)]
-        case ast.AugAssign(target, _, value) | ast.NamedExpr(target, value) | ast.AnnAssign(target, _, value) if (
-            value is not None and mentions(value, names)
-        ):
-            return names_in(target)
+        case ast.AugAssign(target, _, value) | ast.NamedExpr(target, value) | ast.AnnAssign(target, _, value):
+            return names_in(target) if value is not None and mentions(value, names) else []
         case ast.For(target, value) | ast.comprehension(target, value) if mentions(value, names):
             return names_in(target)
         case ast.Expr(ast.Call(ast.Attribute(changed), args)) if any(mentions(part, names) for part in args):
-            return names_in(changed)
+            return names_in(changed)  # items.append(f(1))
         case ast.With(items) if any(mentions(item.context_expr, names) for item in items):
             return [name for item in items if item.optional_vars for name in names_in(item.optional_vars)]
         case ast.FunctionDef(name, signature) if any(mentions(part, names) for part in node.decorator_list):
             return [name, *parameters(signature)]
         case ast.FunctionDef(name) if any(mentions(part, names) for part in node.body):
             return [name]
-        case ast.Call(function, args, keywords) if mentions(function, names) and any(
-            is_callback(part, functions) for part in (*args, *(word.value for word in keywords))
-        ):
-            return parameters_of_callbacks([*args, *(word.value for word in keywords)], functions)
-        case ast.Call(ast.Name(name), args, keywords) if name in functions:
-            return parameters_of_program(functions[name].args, args, keywords, names)
-        case ast.Call(ast.Lambda(signature), args, keywords):
-            return parameters_of_program(signature, args, keywords, names)
+        case ast.Call(function, args, keywords):
+            every = [*args, *(word.value for word in keywords)]
+            if mentions(function, names) and any(is_callback(part, functions) for part in every):
+                return parameters_of_callbacks(every, functions)
+            match function:
+                case ast.Name(name) if name in functions:
+                    return parameters_of_program(functions[name].args, args, keywords, names)
+                case ast.Lambda(signature):
+                    return parameters_of_program(signature, args, keywords, names)
     return []
 
 
@@ -387,6 +398,7 @@ def parameters_of_program(
     signature: ast.arguments, args: "list[ast.expr]", keywords: "list[ast.keyword]", names: "set[str]"
 ) -> "list[str]":
     """The parameters that get a value that mentions ``names``."""
-    parameters = [parameter.arg for parameter in (*signature.posonlyargs, *signature.args)]
-    by_position = [one for one, value in zip(parameters, args, strict=False) if mentions(value, names)]
-    return by_position + [word.arg for word in keywords if word.arg and mentions(word.value, names)]
+    by_position = [parameter.arg for parameter in (*signature.posonlyargs, *signature.args)]
+    reached = [name for name, value in zip(by_position, args, strict=False) if mentions(value, names)]
+    reached += [word.arg for word in keywords if word.arg and mentions(word.value, names)]
+    return reached

@@ -103,19 +103,28 @@ def parse_all(
 
 def names_of_problem(tests: Sequence[Mapping[str, Any]], entry_point: str = "") -> frozenset[str]:
     """The names that a problem defines: its entry point, and those that are the only candidate in a test."""
-    sources = [test.get("assert") or test.get("call") for test in tests]
-    candidates = [_candidates_of(source) for source in sources if source and isinstance(source, str)]
-    alone = {names[0] for names in candidates if len(names) == 1}
-    return frozenset(alone | {entry_point} if entry_point else alone)
+    names = {entry_point} if entry_point else set()
+    for test in tests:
+        source = test.get("assert") or test.get("call")
+        if not source or not isinstance(source, str):
+            continue
+        candidates = _candidates_of(source)
+        if len(candidates) == 1:
+            names.add(candidates[0])
+    return frozenset(names)
 
 
 @lru_cache(maxsize=4096)
 def _candidates_of(source: str) -> tuple[str, ...]:
     try:
         tree = parsed(source)
-        return tuple(_names_of_suite(tree, frozenset())[0] if suites.is_suite(tree) else _candidates(tree))
+        if suites.is_suite(tree):
+            names, _ = _names_of_suite(tree, frozenset())
+        else:
+            names = _candidates(tree)
     except (ValueError, RecursionError):
         return ()
+    return tuple(names)
 
 
 @lru_cache(maxsize=4096)
@@ -172,13 +181,15 @@ def _names_of_suite(tree: ast.Module, problem_names: frozenset[str]) -> tuple[li
     modules = suites.program_modules(tree, problem_names, unknown)
     imported, aliases = suites.imported_names(tree, modules)
     asked = [name for name in free if name in problem_names]
-    has_star = suites.imports_all(tree, modules)
     others = [name for name in unknown if name not in asked]
-    is_certain = bool(asked or imported) and not has_star
-    if missing := [name for name in others if is_certain or name in suites.ALIASES]:
-        raise ValueError(f"{missing[0]!r} is neither the problem's own nor known here")
-    names = list(dict.fromkeys((*asked, *imported, *others)))
-    return names, Suite(tuple(modules), tuple(dict.fromkeys((*asked, *others, *aliases))))
+    # A star may bring in any unknown name.
+    is_certain = bool(asked or imported) and not suites.imports_all(tree, modules)
+    for name in others:
+        if is_certain or name in suites.ALIASES:
+            raise ValueError(f"{name!r} is neither the problem's own nor known here")
+    names = dict.fromkeys((*asked, *imported, *others))
+    own = dict.fromkeys((*asked, *others, *aliases))
+    return list(names), Suite(tuple(modules), tuple(own))
 
 
 def _equality(call: str, output: str, problem_names: frozenset[str]) -> Script:
@@ -190,10 +201,12 @@ def _expected(output: str, problem_names: frozenset[str]) -> str:
     """The expected value as an expression of Python. Raises DataError if it has none."""
     try:
         node = ast.parse(output.strip(), mode="eval").body
-        if not set(names_in(node)) - (_KNOWN - problem_names):
+        known = _KNOWN - problem_names
+        if known.issuperset(names_in(node)):
             return ast.unparse(node)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
+    # JSON, whose true and null are unknown names in Python
     try:
         return repr(json.loads(output))
     except (ValueError, RecursionError) as error:
@@ -217,8 +230,11 @@ def resolve_names(tree: ast.Module, problem_names: frozenset[str]) -> list[str]:
     others = [name for name in candidates if name not in names and name not in _KNOWN]
     elsewhere = _names_outside_arguments(tree, names)
     helpers = _called_with_values(tree, names)
-    if unknown := [name for name in others if name in elsewhere and (not _names_class(name) or name in helpers)]:
-        raise ValueError(f"{unknown[0]!r} is neither the problem's own nor known here")
+    for name in others:
+        # An unknown class is the program's, unless it is called with values of the program.
+        must_be_known = not _names_class(name) or name in helpers
+        if name in elsewhere and must_be_known:
+            raise ValueError(f"{name!r} is neither the problem's own nor known here")
     return names + others
 
 
@@ -233,11 +249,14 @@ def _asked_for(tree: ast.Module, candidates: list[str]) -> list[str]:
 
 def _called_with_values(tree: ast.Module, names: Sequence[str]) -> set[str]:
     """The functions and classes that are called with values of the problem's functions, such as ``is_right(f(2))``."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     of_program = names_of_program(tree, [name for name in names if not _names_class(name)])
-    return {
-        _root(call) for call in calls if any(mentions(part, of_program) for part in (*call.args, *call.keywords))
-    } - {*names}
+    called: set[str] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if any(mentions(argument, of_program) for argument in (*node.args, *node.keywords)):
+            called.add(_root(node))
+    return called - {*names}
 
 
 def _names_class(name: str) -> bool:
@@ -250,9 +269,11 @@ def _names_outside_arguments(tree: ast.Module, names: Sequence[str]) -> set[str]
 
     Within them a name that nobody knows is the program's, such as a class of which the function takes an object.
     """
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _root(node) in names]
-    arguments = [part for call in calls for part in (*call.args, *call.keywords)]
-    inside = {id(part) for argument in arguments for part in ast.walk(argument)}
+    inside: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _root(node) in names:
+            for argument in (*node.args, *node.keywords):
+                inside.update(map(id, ast.walk(argument)))
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inside}
 
 
@@ -268,12 +289,17 @@ def _candidates(tree: ast.Module) -> list[str]:
     """Names that the problem may define: unknown ones, else called ones of a library, else called builtins."""
     bound = _bound(tree)
     used = [name for name in _names_in_order(tree) if name not in bound]
-    if unknown := [name for name in used if name not in _KNOWN]:
+    unknown = [name for name in used if name not in _KNOWN]
+    if unknown:
         return unknown
-    functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    called = {function.id for function in functions if isinstance(function, ast.Name)}
-    members = [name for name in used if name in called and name in MEMBERS]
-    return members or [name for name in used if name in called and name in vars(builtins)]
+    called = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name(name)):
+                called.add(name)
+    called_in_order = [name for name in used if name in called]
+    of_library = [name for name in called_in_order if name in MEMBERS]
+    return of_library or [name for name in called_in_order if name in vars(builtins)]
 
 
 def _names_in_order(tree: ast.AST) -> list[str]:

@@ -176,13 +176,13 @@ def assertion(function: "Any", name: str, of_first: bool = False, of_second: boo
 
 def expecting(function: "Any", *args: "Any", **kwargs: "Any") -> "Any":
     """An assertion that expects an exception; the program's own are known by name, as those of libraries are."""
-    name = next((name for name in ("expected_exception", "exception") if name in kwargs), "")
-    kinds = kwargs[name] if name else args[0]
+    keyword = "expected_exception" if "expected_exception" in kwargs else "exception"
+    kinds = kwargs[keyword] if keyword in kwargs else args[0]
     several = kinds if isinstance(kinds, tuple) else (kinds,)
     expected = tuple([expected_kind(kind) for kind in several])
     wanted = expected if isinstance(kinds, tuple) else expected[0]
-    if name:
-        return function(*args, **{**kwargs, name: wanted})
+    if keyword in kwargs:
+        return function(*args, **{**kwargs, keyword: wanted})
     return function(wanted, *args[1:], **kwargs)
 
 

@@ -151,9 +151,13 @@ def items_of(module: ModuleType) -> "Iterator[Item]":
     for kind in classes_of(module):
         if not kind.__name__.startswith("Test") or issubclass(kind, unittest.TestCase):
             continue
-        bases = [base for base in reversed(kind.__mro__) if base is not object]
-        methods = {name: method for base in bases for name, method in vars(base).items() if name.startswith("test")}
-        of_class = [mark for base in bases for mark in marks_of(base)]
+        methods: dict[str, Any] = {}
+        of_class: list[Mark] = []
+        # From the most general class on, so that a method replaces those that it overrides.
+        for base in reversed(kind.__mro__):
+            if base is not object:
+                methods.update({name: method for name, method in vars(base).items() if name.startswith("test")})
+                of_class += marks_of(base)
         for name, method in methods.items():
             function = method.__func__ if isinstance(method, staticmethod | classmethod) else method
             if inspect.isfunction(function):
@@ -170,12 +174,12 @@ def run_functions(module: ModuleType, outcome: Outcome) -> None:
         for number, item in enumerate(items):
             if outcome.shouldStop:
                 return
-            following = items[number + 1] if number + 1 < len(items) else None
-            first = item.owner is not None and (number == 0 or items[number - 1].owner is not item.owner)
-            if first:
+            owner_before = items[number - 1].owner if number > 0 else None
+            owner_after = items[number + 1].owner if number + 1 < len(items) else None
+            if item.owner is not None and item.owner is not owner_before:
                 call_hook(item.owner, "setup_class", item.owner)
             run_item(item, with_scope, outcome)
-            if item.owner is not None and (following is None or following.owner is not item.owner):
+            if item.owner is not None and item.owner is not owner_after:
                 with_scope.close("class")
                 call_hook(item.owner, "teardown_class", item.owner)
         with_scope.close("module")
@@ -197,7 +201,9 @@ def is_skipped(marks: "list[Mark]") -> bool:
     """Whether marks say that a test is not run, or that it is expected to fail."""
     for mark in marks:
         condition = mark.args[0] if mark.args else mark.kwargs.get("condition", True)
-        if mark.name == "skip" or (mark.name in ("skipif", "xfail") and condition):
+        if mark.name == "skip":
+            return True
+        if mark.name in ("skipif", "xfail") and condition:
             return True
     return False
 
@@ -249,11 +255,15 @@ def parameter_sets(item: Item) -> "Iterator[tuple[dict[str, Any], list[Mark]]]":
     for mark in reversed(item.marked("parametrize")):
         if mark.kwargs.get("indirect"):
             raise Unsupported("indirect parameters")
-        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        stated = mark.args[0] if mark.args else mark.kwargs["argnames"]
         rows = mark.args[1] if len(mark.args) > 1 else mark.kwargs["argvalues"]
-        wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-        ones = [parameters_of(wanted, row) for row in rows]
-        sets = [({**before, **values}, [*marks, *more]) for before, marks in sets for values, more in ones]
+        names = [name.strip() for name in stated.split(",")] if isinstance(stated, str) else list(stated)
+        choices = [parameters_of(names, row) for row in rows]
+        combined = []
+        for values, marks in sets:
+            for more_values, more_marks in choices:
+                combined.append(({**values, **more_values}, [*marks, *more_marks]))
+        sets = combined
     yield from sets
 
 
@@ -364,12 +374,10 @@ class Fixtures:
             finalizers = self._finalizers[scope]
             arguments: dict[str, Any] = {}
             for other in fixture_parameters(one):
-                is_request = other == "request"
-                arguments[other] = (
-                    Request(chosen.get(name), finalizers)
-                    if is_request
-                    else self._value(other, fixtures, parameters, chosen, instance)
-                )
+                if other == "request":
+                    arguments[other] = Request(chosen.get(name), finalizers)
+                else:
+                    arguments[other] = self._value(other, fixtures, parameters, chosen, instance)
             owners = [instance] if takes_self(one) else []
             made[key] = self._start(one.function(*owners, **arguments), finalizers)
         return made[key]

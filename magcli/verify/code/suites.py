@@ -81,9 +81,15 @@ def methods_of(node: ast.ClassDef) -> list[FunctionNode]:
 
 def called_at_top(tree: ast.Module) -> set[str]:
     """The names that the script's own statements call, outside of ``if __name__ == "__main__"``."""
-    statements = [node for node in tree.body if not isinstance(node, FunctionNode | ast.ClassDef)]
-    parts = [part for node in statements if not _is_main_guard(node) for part in ast.walk(node)]
-    return {part.func.id for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
+    called: set[str] = set()
+    for statement in tree.body:
+        if isinstance(statement, FunctionNode | ast.ClassDef) or _is_main_guard(statement):
+            continue
+        for part in ast.walk(statement):
+            match part:
+                case ast.Call(ast.Name(name)):
+                    called.add(name)
+    return called
 
 
 def _is_main_guard(node: ast.stmt) -> bool:
@@ -111,13 +117,14 @@ def program_modules(tree: ast.Module, problem_names: Iterable[str], unknown: Seq
         unknown: Other names that the suite uses and nobody else defines.
     """
     imports = [(module, names) for module, names in _imports(tree) if not _is_elsewhere(module)]
-    outside = [module for module, _ in imports]
     wanted = set(problem_names)
     sure = [module for module, names in imports if module in PROGRAM_MODULES or wanted.intersection(names)]
-    sure += [node.module or SOLUTION for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    # from . import f
+    relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    sure += [node.module or SOLUTION for node in relative]
     if sure or unknown:
         return list(dict.fromkeys(sure))
-    others = list(dict.fromkeys(module for module in outside if module not in PACKAGES))
+    others = list(dict.fromkeys(module for module, _ in imports if module not in PACKAGES))
     return others if len(others) == 1 else []
 
 
@@ -133,9 +140,11 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
 
 def imports_all(tree: ast.Module, modules: Sequence[str]) -> bool:
     """Whether a suite imports all names of one of the modules."""
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    imports = [node for node in imports if (node.module or SOLUTION) in modules]
-    return any(alias.name == "*" for node in imports for alias in node.names)
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module, [ast.alias("*")]) if (module or SOLUTION) in modules:
+                return True
+    return False
 
 
 def _is_elsewhere(module: str) -> bool:
@@ -151,10 +160,12 @@ def imported_names(tree: ast.Module, modules: Sequence[str]) -> tuple[list[str],
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module, aliases) if (module or SOLUTION) in modules:
-                names += [alias.name for alias in aliases if alias.name != "*"]
-                own += [alias.asname or alias.name for alias in aliases if alias.name != "*"]
+                listed = [alias for alias in aliases if alias.name != "*"]
+                names += [alias.name for alias in listed]
+                own += [alias.asname or alias.name for alias in listed]
             case ast.Import(aliases):
                 own += [alias.asname or alias.name for alias in aliases if alias.name in modules]
+    # solution.f is a name of the program too.
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(ast.Name(module), name) if module in own and module not in names:
@@ -221,7 +232,8 @@ def unsupported(tree: ast.Module, own: Iterable[str]) -> str:
     fixtures = {node.name for node in ast.walk(tree) if isinstance(node, FunctionNode)}
     nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
     for node in sorted(nodes, key=lambda node: node.lineno):
-        if what := _needs(node, names, fixtures):
+        what = _needs(node, names, fixtures)
+        if what:
             return f"they need {what} (line {node.lineno})"
     return ""
 
@@ -301,16 +313,19 @@ def split(source: str) -> list[str]:
     """The tests of a suite as suites of one test each; the suite itself where its tests may depend on each other."""
     source = source.replace("\r\n", "\n")
     tree = ast.parse(source)
-    functions = test_functions(tree)
     classes = test_classes(tree)
-    tests: list[ast.AST] = [*functions, *(method for kind in classes for method in methods_of(kind))]
+    tests: list[ast.AST] = [*test_functions(tree)]
+    class_of: dict[int, ast.ClassDef] = {}
+    for kind in classes:
+        for method in methods_of(kind):
+            tests.append(method)
+            class_of[id(method)] = kind
     if len(tests) < 2 or _is_shared(tree, classes):
         return [source]
-    containers = {id(method): kind for kind in classes for method in methods_of(kind)}
     suites = []
     for test in tests:
-        kept = containers.get(id(test))
-        dropped = [node for node in (*tests, *classes) if node is not test and node is not kept]
+        kept = (test, class_of.get(id(test)))
+        dropped = [node for node in (*tests, *classes) if node not in kept]
         suites.append(_without(source, dropped))
     too_long = sum(map(len, suites)) > max(MAX_SPLIT, 4 * len(source))
     return [source] if too_long else suites
@@ -339,9 +354,9 @@ def _is_shared(tree: ast.Module, classes: Sequence[ast.ClassDef]) -> bool:
 
 def _is_changeable(value: ast.expr) -> bool:
     """Whether a value that is assigned outside of tests is an object that a test may change."""
-    return any(isinstance(part, ast.Call | ast.Dict | ast.ListComp | ast.DictComp) for part in ast.walk(value)) or (
-        isinstance(value, ast.List) and not value.elts
-    )
+    if isinstance(value, ast.List) and not value.elts:
+        return True
+    return any(isinstance(part, ast.Call | ast.Dict | ast.ListComp | ast.DictComp) for part in ast.walk(value))
 
 
 def _without(source: str, nodes: Sequence[ast.AST]) -> str:
@@ -349,7 +364,8 @@ def _without(source: str, nodes: Sequence[ast.AST]) -> str:
     dropped: set[int] = set()
     for node in nodes:
         decorators = [part.lineno for part in getattr(node, "decorator_list", ())]
-        dropped.update(range(min([node.lineno, *decorators]), node.end_lineno + 1))  # type: ignore[attr-defined]
+        first = min([node.lineno, *decorators])  # type: ignore[attr-defined]
+        dropped.update(range(first, node.end_lineno + 1))  # type: ignore[attr-defined]
     lines = source.split("\n")
     return "\n".join(line for number, line in enumerate(lines, 1) if number not in dropped)
 

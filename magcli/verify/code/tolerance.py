@@ -37,14 +37,17 @@ def decimal_comparison(outputs: Iterable[str], statement: str = "") -> str:
     places = [len(match[1]) for match in map(_DECIMAL.fullmatch, words) if match]
     if not places:
         return ""
+    are_equally_long = len(set(places)) == 1
     stated = stated_tolerance(statement)
     if stated is not None:
-        rounding = 0.5 * 10.0 ** -places[0] if len(set(places)) == 1 else 0.0
+        # Expected outputs may be off by half a unit of their last place themselves.
+        rounding = 0.5 * 10.0 ** -places[0] if are_equally_long else 0.0
         return f"floats:{max(stated, rounding):g}"
     if max(places) >= FULL_PRECISION:
         return f"floats:{USUAL:g}"
-    rounded = len(set(places)) == 1 and len(places) >= MIN_ROUNDED
-    return f"decimals:{places[0]}" if rounded and not _EXACTLY.search(statement) else ""
+    if not are_equally_long or len(places) < MIN_ROUNDED or _EXACTLY.search(statement):
+        return ""
+    return f"decimals:{places[0]}"
 
 
 def stated_tolerance(statement: str) -> float | None:

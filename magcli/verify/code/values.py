@@ -156,11 +156,10 @@ def same(expected: Plain, actual: Plain, tolerance: float | None = None, *, exac
         case int() | float() | complex() | Fraction() | Decimal():
             return _same_number(expected, actual, tolerance)
         case list() | tuple():
-            return (
-                isinstance(actual, tuple if isinstance(expected, tuple) else list | tuple)
-                and len(actual) == len(expected)
-                and all(same(want, got, tolerance, exact=exact) for want, got in zip(expected, actual, strict=True))
-            )
+            kinds = tuple if isinstance(expected, tuple) else list | tuple
+            if not isinstance(actual, kinds) or len(actual) != len(expected):
+                return False
+            return all(same(want, got, tolerance, exact=exact) for want, got in zip(expected, actual, strict=True))
         case set() | frozenset():
             return (
                 isinstance(actual, set | frozenset)
@@ -189,10 +188,12 @@ def in_any_order(expected: Plain, actual: Plain, tolerance: float | None = None)
     if len(expected) > MAX_PAIRED:
         return False
     for want in expected:
-        index = next((at for at, got in enumerate(left) if same(want, got, tolerance)), None)
-        if index is None:
+        for at, got in enumerate(left):
+            if same(want, got, tolerance):
+                del left[at]
+                break
+        else:
             return False
-        del left[index]
     return True
 
 
@@ -232,6 +233,7 @@ def _same_keys(expected: Iterable[Any], actual: Iterable[Any], exact: bool) -> b
     wanted, got = _typed_all(expected), _typed_all(actual)
     if wanted == got or exact:
         return wanted == got
+    # 1.0 may be given for 1, but not True.
     return frozenset(expected) == frozenset(actual) and not any(map(_is_truth, got - wanted))
 
 

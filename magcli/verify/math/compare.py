@@ -157,12 +157,7 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     value = quantity_value(a) if b.op not in ("rel", "text", "list") else None
     if value is not None and same(value, b)[0]:
         return True, "equation"
-    if _is_comma_decimal(left, named_value(b)) or _is_comma_decimal(truth, named_value(a)):
-        return True, "decimal-comma"
-    if (
-        _are_comma_measures(left, truth)
-        and same(parse_answer(left.replace(",", ".")), parse_answer(truth.replace(",", ".")))[0]
-    ):
+    if _same_with_decimal_comma(left, truth, a, b):
         return True, "decimal-comma"
     if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):
         return same(parse_as_points(left), parse_as_points(truth))[0], "structure"
@@ -170,6 +165,7 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
         return same(resolve_chains(parse_as_list(left)), resolve_chains(parse_as_list(truth)))[0], "structure"
     if "\\" in left + truth and squeeze(left) == squeeze(truth):
         return True, "text"
+    # The ground truth may be a series; an answer that is one has not summed it.
     summed = None if is_series(a) else closed_form(b)
     if summed is not None:
         return same(a, summed)[0], "sympy"
@@ -239,30 +235,49 @@ def _read_with(question: str, text: str) -> str:
 def _is_only_option(label: str, text: str, question: str) -> bool:
     """Whether a label is that of the only option of the question that equals a text."""
     name = parse_answer(label)
-    listed = options(question) if name.op in ("choice", "sym", "const") and not name.args else {}
+    if name.op not in ("choice", "sym", "const") or name.args:
+        return False
+    listed = options(question)
     if name.name not in listed or parse_answer(text).op == "choice":
         return False
-    return [letter for letter, option in listed.items() if _compare(text, option)[0]] == [name.name]
+    equal_options = [letter for letter, option in listed.items() if _compare(text, option)[0]]
+    return equal_options == [name.name]
+
+
+def _same_with_decimal_comma(left: str, truth: str, a: Expr, b: Expr) -> bool:
+    """Whether two answers, here as texts and trees, are equal if their commas are decimal commas."""
+    if _is_comma_decimal(left, named_value(b)) or _is_comma_decimal(truth, named_value(a)):
+        return True
+    if not _are_comma_measures(left, truth):
+        return False
+    measure, wanted = (parse_answer(text.replace(",", ".")) for text in (left, truth))
+    return same(measure, wanted)[0]
 
 
 def _is_comma_decimal(text: str, other: Expr) -> bool:
     """Whether a text is the other value with a decimal comma: a non-integer number, or a number with a unit."""
     bare = normalize(text)
-    match = _COMMA_DECIMAL.fullmatch(bare)
-    if match is None or other.op not in ("num", "unit", "percent") or _COMMA_GROUPS.fullmatch(match["number"]):
+    written = _COMMA_DECIMAL.fullmatch(bare)
+    if written is None or other.op not in ("num", "unit", "percent"):
         return False
-    if not match["words"]:
-        whole = other.op != "num" or other.number.denominator == 1
-        return not whole and parse_answer(bare.replace(",", ".")) == num(other.number)
-    return same(parse_answer(bare.replace(",", ".")), other)[0]
+    if _COMMA_GROUPS.fullmatch(written["number"]):
+        return False
+    value = parse_answer(bare.replace(",", "."))
+    if written["words"]:
+        return same(value, other)[0]
+    is_fraction = other.op == "num" and other.number.denominator > 1
+    return is_fraction and value == num(other.number)
 
 
 def _are_comma_measures(left: str, truth: str) -> bool:
     """Whether two answers are numbers with decimal commas and units: ``12,5 Euro`` and ``12,50 €``."""
-    written = (_COMMA_DECIMAL.fullmatch(normalize(text)) for text in (left, truth))
-    return all(
-        match is not None and match["words"] and not _COMMA_GROUPS.fullmatch(match["number"]) for match in written
-    )
+    for text in (left, truth):
+        written = _COMMA_DECIMAL.fullmatch(normalize(text))
+        if written is None or not written["words"]:
+            return False
+        if _COMMA_GROUPS.fullmatch(written["number"]):
+            return False
+    return True
 
 
 def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:

@@ -316,8 +316,12 @@ def _installed(python: str) -> dict[str, Path]:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     if python != os.path.realpath(sys.executable) and Path(python).name != version:
         return {}
-    specs = [spec for name in PACKAGES if (spec := find_spec(name)) and spec.submodule_search_locations]
-    folders = [Path(path).resolve() for spec in specs for path in spec.submodule_search_locations or ()]
+    folders: list[Path] = []
+    for name in PACKAGES:
+        spec = find_spec(name)
+        if spec and spec.submodule_search_locations:
+            folders += [Path(path).resolve() for path in spec.submodule_search_locations]
+    # Wheels have their shared libraries in a folder of this name beside them.
     libraries = [folder.with_name(f"{folder.name}.libs") for folder in folders]
     return {folder.name: folder for folder in (*folders, *libraries) if folder.is_dir()}
 
@@ -344,8 +348,15 @@ def _outside_usr(isolation: Isolation) -> list[str]:
 
 def _mkdirs(paths: Mapping[str, object] | Sequence[str]) -> list[str]:
     """Create the parent folders of ``paths``: other users cannot enter those that bubblewrap creates by itself."""
-    parents = dict.fromkeys(str(parent) for path in paths for parent in reversed(Path(path).parents))
-    return [word for parent in parents if parent != "/" for word in ("--perms", "0755", "--dir", parent)]
+    parents: dict[str, None] = {}
+    for path in paths:
+        # The outermost first.
+        parents |= dict.fromkeys(map(str, reversed(Path(path).parents)))
+    command: list[str] = []
+    for parent in parents:
+        if parent != "/":
+            command += ["--perms", "0755", "--dir", parent]
+    return command
 
 
 def _temporary_folder(isolation: Isolation, spec: ProgramSpec, uid: int, cleanup: ExitStack) -> str:
@@ -375,14 +386,16 @@ def _temporary_folder(isolation: Isolation, spec: ProgramSpec, uid: int, cleanup
 
 def _landlock_rules(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int) -> list[tuple[str, int]]:
     """The paths that Landlock leaves accessible and their rights; files that were not copied are linked."""
-    libraries = [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
-    linked = [str(content.resolve()) for content in spec.files.values() if isinstance(content, Path) and not uid]
-    devices = DEVICES[:1] if spec.size else DEVICES
-    packages = (Path(folder).with_name("packages"), *_packages(isolation, spec).values())
-    return [
-        *((path, _READ) for path in ("/usr", *libraries, *_outside_usr(isolation))),
-        *((path, _READ & ~0b1000) for path in linked),
-        *((str(path), _READ) for path in packages),
-        *((device, _READ_WRITE) for device in devices if Path(device).exists()),
-        (folder, _EVERYTHING if spec.size else _READ),
-    ]
+    system = ["/usr", *_outside_usr(isolation)]
+    system += [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
+    packages = [str(Path(folder).with_name("packages")), *map(str, _packages(isolation, spec).values())]
+    rules = [(path, _READ) for path in (*system, *packages)]
+    for content in spec.files.values():
+        if isinstance(content, Path) and not uid:
+            # Landlock refuses the right to list a folder, 0b1000, for a file.
+            rules.append((str(content.resolve()), _READ & ~0b1000))
+    for device in DEVICES[:1] if spec.size else DEVICES:
+        if Path(device).exists():
+            rules.append((device, _READ_WRITE))
+    rules.append((folder, _EVERYTHING if spec.size else _READ))
+    return rules

@@ -203,10 +203,13 @@ class Program:
         if self._runner is None:
             self._runner = start(self.isolation, self.spec)
             self._streams = _stream_files(self._runner) if self._runner.sends_streams else []
-        report, *made = [_closing(memory_file("file", b""), stack) for _ in range(4 - len(self._streams))]
-        streams = self._streams or made
-        for file in self._streams:
-            os.ftruncate(file, 0)
+        report = _closing(memory_file("file", b""), stack)
+        if self._streams:
+            streams = self._streams
+            for file in streams:
+                os.ftruncate(file, 0)
+        else:
+            streams = [_closing(memory_file("file", b""), stack) for _ in range(3)]
         write_all(streams[0], stdin)
         flags = (os.O_RDONLY, os.O_RDWR | os.O_APPEND, os.O_RDWR | os.O_APPEND)
         opened = [_closing(_reopen(file, flag), stack) for file, flag in zip(streams, flags, strict=True)]

@@ -87,8 +87,10 @@ def drop_privileges(uid: int) -> None:
 
 def landlock(rules: "list[tuple[str, int]]") -> None:
     """Restrict file access to the paths of ``rules`` and below, with their rights."""
+    # Without attributes the call returns the version of Landlock.
     version = min(check(libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), "landlock"), 6)
     handled = LANDLOCK_RIGHTS.get(version, 0xFFFF)
+    # Rights to files, to TCP ports, and to sockets and signals outside, as far as the version knows them.
     attribute = struct.pack("=QQQ", handled, 3, 3)[: LANDLOCK_ATTRIBUTE.get(version, 24)]
     ruleset = check(libc.syscall(LANDLOCK_CREATE, attribute, ctypes.c_size_t(len(attribute)), 0), "landlock")
     for path, rights in rules:
@@ -200,9 +202,11 @@ def wait(pid: int, control: socket, cpu: float, wall: float, longest: float) -> 
     while within and not ready:
         used = time.clock_gettime(~pid << 3 | CPU_CLOCK)  # the id of the CPU clock of another process
         passed = time.monotonic() - start_time
-        if late := passed > wall + waited:
+        late = passed > wall + waited
+        if late:
             waited = ask_time_waiting(pid, process, control)
         within = used <= cpu and passed <= min(wall + waited, longest)
+        # The CPU limit is not reached before this, even on all cores.
         soon = max(min(cpu - used, wall + waited - passed) / CORES, LATE_INTERVAL if late else 0.001)
         ready = [file for file, _ in poll.poll(soon * 1000)] if within else []
     os.close(process)

@@ -76,12 +76,19 @@ _NUMBER = 0
 _ARCH = 4
 _FIRST_ARGUMENT = 16
 
+# Operations of classic BPF.
+_LOAD_WORD = 0x20
+_IF_EQUAL = 0x15
+_IF_AT_LEAST = 0x35
+_AND = 0x54
+_RETURN = 0x06
+
 _Code = list[tuple[int, int, int, int]]
 """A classic BPF program: (operation, jump if true, jump if false, constant)."""
 
 
 def _load(offset: int) -> _Code:
-    return [(0x20, 0, 0, offset)]
+    return [(_LOAD_WORD, 0, 0, offset)]
 
 
 def _argument(index: int) -> _Code:
@@ -90,12 +97,12 @@ def _argument(index: int) -> _Code:
 
 
 def _answer(verdict: int) -> _Code:
-    return [(0x06, 0, 0, verdict)]
+    return [(_RETURN, 0, 0, verdict)]
 
 
 def _when(value: int, then: _Code) -> _Code:
     """``then`` if the accumulator equals ``value``; otherwise continue after it."""
-    return [(0x15, 0, len(then), value), *then]
+    return [(_IF_EQUAL, 0, len(then), value), *then]
 
 
 def _among(index: int, values: Iterable[int]) -> _Code:
@@ -107,18 +114,21 @@ def _among(index: int, values: Iterable[int]) -> _Code:
 def _masked(index: int, mask: int, refused: bool, value: int) -> _Code:
     """Refuse (or, unless ``refused``, only then allow) if the bits of ``mask`` in an argument equal ``value``."""
     hit, miss = (_EPERM, _ALLOW) if refused else (_ALLOW, _EPERM)
-    return [*_argument(index), (0x54, 0, 0, mask), *_when(value, _answer(hit)), *_answer(miss)]
+    return [*_argument(index), (_AND, 0, 0, mask), *_when(value, _answer(hit)), *_answer(miss)]
 
 
 def _null(index: int) -> _Code:
     """Allow if an argument is a null pointer, else refuse."""
-    upper = _load(_FIRST_ARGUMENT + 8 * index + 4)
-    return [*_argument(index), *_when(0, [*upper, *_when(0, _answer(_ALLOW)), *_answer(_EPERM)]), *_answer(_EPERM)]
+    # Both halves of the 64 bits must be 0.
+    upper_half = _load(_FIRST_ARGUMENT + 8 * index + 4)
+    allow_if_zero = [*upper_half, *_when(0, _answer(_ALLOW)), *_answer(_EPERM)]
+    return [*_argument(index), *_when(0, allow_if_zero), *_answer(_EPERM)]
 
 
 def _unless(index: int, values: Iterable[int]) -> _Code:
     """Refuse if an argument is one of ``values``; otherwise continue."""
-    return [*_argument(index), *chain.from_iterable(_when(value, _answer(_EPERM)) for value in values)]
+    refusals = chain.from_iterable(_when(value, _answer(_EPERM)) for value in values)
+    return [*_argument(index), *refusals]
 
 
 def _judged(column: int, *, compiler: bool) -> _Code:
@@ -147,6 +157,7 @@ def _judged(column: int, *, compiler: bool) -> _Code:
 
 
 def _numbers(table: str, column: int) -> list[int]:
+    # Name, number on x86_64, number on aarch64.
     fields = table.split()
     return [int(number) for number in fields[1 + column :: 3] if number != "-"]
 
@@ -167,8 +178,9 @@ def program_filter(kind: Literal["program", "compiler"] = "program", machine: st
     column, arch = _ARCHES[machine]
     compiler = kind == "compiler"
     allowed = _numbers(_NUMBERS + _COMPILER_NUMBERS if compiler else _NUMBERS, column)
-    code = [*_load(_ARCH), (0x15, 1, 0, arch), *_answer(_KILL_PROCESS), *_load(_NUMBER)]
-    code += [(0x35, 0, 1, _X32), *_answer(_KILL_PROCESS)]
+    code = [*_load(_ARCH), (_IF_EQUAL, 1, 0, arch), *_answer(_KILL_PROCESS), *_load(_NUMBER)]
+    # Numbers from here on are those of x32, the second ABI of x86_64.
+    code += [(_IF_AT_LEAST, 0, 1, _X32), *_answer(_KILL_PROCESS)]
     for number in allowed:
         code += _when(number, _answer(_ALLOW))
     code += _judged(column, compiler=compiler) + _answer(_EPERM)

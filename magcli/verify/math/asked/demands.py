@@ -135,9 +135,11 @@ def _not_worked_out(tree: Expr, truth: Expr, question: str) -> str:
     ``form`` if it asks to expand or simplify and the answer has like terms, ``value`` if it asks to solve and the
     answer has an unknown to isolate, again unlike the ground truth.
     """
-    if _has_product_of_sums(value(tree)) and not _has_product_of_sums(value(truth)) and asks_to_expand(question):
+    has_product = _has_product_of_sums(value(tree))
+    wants_product = _has_product_of_sums(value(truth))
+    if has_product and not wants_product and asks_to_expand(question):
         return "terms"
-    if _has_product_of_sums(value(truth)) and not _has_product_of_sums(value(tree)) and asks_for_square(question):
+    if wants_product and not has_product and asks_for_square(question):
         return "form"
     if count_uncollected(value(tree)) and not count_uncollected(value(truth)):
         asks = (forms.asks_for_simplest, asks_to_expand, forms.asks_to_convert_angle)
@@ -219,13 +221,17 @@ def asked_units(question: str) -> frozenset[str]:
     for lead in _ASKED_UNIT.finditer(question):
         words = _MARKUP.sub("", lead["words"]).split()[:MAX_UNIT_WORDS]
         unit = _leading_unit(words)
-        first = words[0] if words else ""
-        singular = len(first) > 3 and first.lower() == unit
-        if unit and (lead["amount"] or not (singular or len(first) == 1)):
+        if not unit:
+            continue
+        first = words[0]
+        is_singular = len(first) > 3 and first.lower() == unit
+        if lead["amount"] or not (is_singular or len(first) == 1):
             asked.add(unit)
     for chinese in _ASKED_IN_CHINESE.finditer(question):
-        asked.add(_leading_unit([chinese["unit"]]) or _leading_unit([chinese["unit"][0]]))
-    return frozenset(asked - {""})
+        unit = _leading_unit([chinese["unit"]]) or _leading_unit([chinese["unit"][0]])
+        if unit:
+            asked.add(unit)
+    return frozenset(asked)
 
 
 def _leading_unit(words: list[str]) -> str:
@@ -258,8 +264,12 @@ def _has_product_of_sums(expr: Expr) -> bool:
     """Whether an expression has a sum with letters as a factor or base, and so is not expanded."""
     if expr.op == "+":
         return any(map(_has_product_of_sums, expr.args))
-    if expr.op in ("*", "^"):
-        return any(_has_product_of_sums(part) or (part.op == "+" and bool(symbols(part))) for part in expr.args[:2])
+    if expr.op not in ("*", "^"):
+        return False
+    for part in expr.args:
+        is_sum_with_letters = part.op == "+" and bool(symbols(part))
+        if is_sum_with_letters or _has_product_of_sums(part):
+            return True
     return False
 
 
@@ -269,6 +279,8 @@ def _count_factors(expr: Expr) -> int:
         return 0
     if expr.op in ("*", "/"):
         return sum(map(_count_factors, expr.args))
-    if expr.op == "^" and expr.args[1].op == "num" and expr.args[1].number.denominator == 1:
-        return _count_factors(expr.args[0]) * abs(int(expr.args[1].number))
+    if expr.op == "^":
+        base, exponent = expr.args
+        if exponent.op == "num" and exponent.number.denominator == 1:
+            return _count_factors(base) * abs(int(exponent.number))
     return 1

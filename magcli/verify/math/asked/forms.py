@@ -92,19 +92,24 @@ def _unreduced(text: str) -> int:
     """The number of fractions, ratios and roots of whole numbers in an answer that are not in lowest terms, and of
     factors 1; of an equation, on its last side.
     """
-    whole = normalize(text).replace(r"\left", "").replace(r"\right", "")
-    bare = whole if "," in whole else whole.split("=")[-1]
-    pairs = [tuple(map(int, filter(None, match.groups()))) for match in _WHOLE_FRACTION.finditer(bare)]
+    bare = normalize(text).replace(r"\left", "").replace(r"\right", "")
+    if "," not in bare:
+        bare = bare.split("=")[-1]
+    pairs: list[tuple[int, int]] = []
+    for fraction in _WHOLE_FRACTION.finditer(bare):
+        above, below = filter(None, fraction.groups())
+        pairs.append((int(above), int(below)))
     if ratio := _WHOLE_RATIO.fullmatch(bare):
         pairs.append((int(ratio[1]), int(ratio[2])))
-    fractions = sum(len(pair) == 2 and (math.gcd(*pair) > 1 or pair[1] == 1) for pair in pairs)
-    roots = len(_FACTOR_ONE.findall(bare))
+    count = sum(math.gcd(*pair) > 1 or pair[1] == 1 for pair in pairs)
+    count += len(_FACTOR_ONE.findall(bare))
     for root in _ROOT.finditer(bare):
-        degree, written = int(root[1] or 2), root[2] or root[3] or root[4]
-        # ``\sqrt23`` is the root of 2.
-        radicand = int(written[0] if root[4] and "\\" in root[0] else written)
-        roots += _has_power_as_factor(radicand, degree)
-    return fractions + roots
+        degree = int(root[1] or 2)
+        in_brackets, bare_digits = root[2] or root[3], root[4]
+        # \sqrt23 is the root of 2.
+        digits = in_brackets or (bare_digits[0] if "\\" in root[0] else bare_digits)
+        count += _has_power_as_factor(int(digits), degree)
+    return count
 
 
 def _has_power_as_factor(number: int, degree: int) -> bool:
@@ -112,8 +117,8 @@ def _has_power_as_factor(number: int, degree: int) -> bool:
     if not 1 < number <= MAX_RADICAND or not 2 <= degree <= 9:
         return False
     base = 2
-    while base**degree <= number:
-        if number % base**degree == 0:
+    while (power := base**degree) <= number:
+        if number % power == 0:
             return True
         base += 1
     return False
@@ -155,10 +160,12 @@ def is_other_fraction(answer: str, gold: str, question: str) -> bool:
     if "%" in answer and "%" not in gold:
         return _asks_for_fraction(question)
     value, wanted = bare_value(answer), bare_value(gold)
+    is_mixed, wants_mixed = _MIXED.fullmatch(value) is not None, _MIXED.fullmatch(wanted) is not None
     asks_mixed, asks_improper = _asks_for_mixed(question)
-    if _MIXED.fullmatch(value) and not _MIXED.fullmatch(wanted):
+    if is_mixed and not wants_mixed:
         return asks_improper and not asks_mixed
-    return value.lstrip("+- ") == "Q" and _MIXED.fullmatch(wanted) is not None and asks_mixed and not asks_improper
+    is_fraction = value.lstrip("+- ") == "Q"
+    return is_fraction and wants_mixed and asks_mixed and not asks_improper
 
 
 _RATIONALIZE = re.compile(

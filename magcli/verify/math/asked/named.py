@@ -33,9 +33,9 @@ def asked_names(question: str) -> tuple[str, ...]:
     listed = _LISTED_NAMES.search(question)
     if listed is None:
         return ()
-    names = [*re.split(r"\s*,\s*", listed["names"]), listed["last"]]
-    bare = [re.sub(r"^the\s+", "", name.strip("$ "), flags=re.IGNORECASE) for name in names]
-    return tuple(bare) if len(set(bare)) == len(bare) else ()
+    written = [*re.split(r"\s*,\s*", listed["names"]), listed["last"]]
+    names = [re.sub(r"^the\s+", "", name.strip("$ "), flags=re.IGNORECASE) for name in written]
+    return tuple(names) if len(set(names)) == len(names) else ()
 
 
 def asks_for_named(question: str, gold: Expr) -> bool:
@@ -82,14 +82,19 @@ def in_asked_order(text: str, question: str) -> str:
 
 def by_labels(answer: str, gold: str) -> tuple[str, str] | None:
     """Two answers with the same names in words as tuples in one order: ``Ben 6, Anna 12``; None for any others."""
-    if max(len(answer), len(gold)) > MAX_ANSWER or not (_MAY_HAVE_NAMES.search(gold) and _SEPARATOR.search(gold)):
+    if max(len(answer), len(gold)) > MAX_ANSWER:
+        return None
+    if not (_MAY_HAVE_NAMES.search(gold) and _SEPARATOR.search(gold)):
         return None
     wanted = _labelled(_without_text_commands(gold))
     names = tuple(label for label, _ in wanted)
-    if len(set(names)) < 2 or len(set(names)) < len(names):
+    if len(names) < 2 or len(set(names)) < len(names):
         return None
     values = _values_of(names, _labelled(_without_text_commands(answer)))
-    return (f"({', '.join(values)})", f"({', '.join(value for _, value in wanted)})") if values else None
+    if not values:
+        return None
+    wanted_values = [value for _, value in wanted]
+    return f"({', '.join(values)})", f"({', '.join(wanted_values)})"
 
 
 def _without_text_commands(text: str) -> str:
@@ -141,8 +146,9 @@ def _asks_for_dimensions(question: str) -> bool:
 
 def dimensions_as_list(text: str, question: str) -> str:
     r"""``7 by 9``, or ``7\times 9`` as dimensions that a question asks for, as a list; those of a matrix as a pair."""
-    is_worded = " by " in text
-    if len(text) > MAX_ANSWER or not (is_worded or (_MAY_BE_SIZES.search(text) and _asks_for_dimensions(question))):
+    if len(text) > MAX_ANSWER:
+        return text
+    if " by " not in text and not (_MAY_BE_SIZES.search(text) and _asks_for_dimensions(question)):
         return text
     bare = _without_text_commands(text)
     if _BY.fullmatch(bare):
@@ -154,7 +160,7 @@ def dimensions_as_list(text: str, question: str) -> str:
     units = [_split_unit(size)[1] for size in sizes]
     if not all(is_known_unit(unit_name(unit)) for unit in units if unit):
         return text
-    listed = ", ".join(_with_upright_unit(size) for size in sizes)
+    listed = ", ".join(map(_with_upright_unit, sizes))
     return f"({listed})" if _MATRIX.search(question) else listed
 
 

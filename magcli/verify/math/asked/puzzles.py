@@ -92,16 +92,14 @@ _LISTED = re.compile(r"\d\$?(?:\s*[,，、;]|\s+(?:and|und|et|y|e|и|和))\s*(?:
 @lru_cache(maxsize=1024)
 def puzzle_of(question: str) -> Puzzle | None:
     """The puzzle that a question sets; None for any other question, such as one for the number of expressions."""
-    if (
-        len(question) > MAX_QUESTION
-        or not _LISTED.search(question)
-        or not _BUILDS.search(question)
-        or _COUNTS.search(question)
-    ):
+    if len(question) > MAX_QUESTION or not _LISTED.search(question):
+        return None
+    if not _BUILDS.search(question) or _COUNTS.search(question):
         return None
     listed = _OF.search(question)
     if listed is None:
         return None
+    # The value to reach is none of the list.
     rest = f"{question[: listed.start('list')]} ; {question[listed.end('list') :]}"
     target = _TARGET.search(rest) or _TARGET_FIRST.search(rest)
     if target is None:
@@ -126,12 +124,18 @@ def _expression_side(answer: str) -> str:
 def solves_puzzle(answer: str, puzzle: Puzzle) -> bool:
     """Whether an answer is an expression with the value to reach of the given numbers, each used as often at most."""
     expression = _expression_side(answer)
-    rest = _SIGNS.sub("", expression)
-    if not expression or (_MORE_SIGNS.sub("", rest) if puzzle.other_operations else rest):
+    if not expression:
         return False
+    unknown = _SIGNS.sub("", expression)
+    if puzzle.other_operations:
+        unknown = _MORE_SIGNS.sub("", unknown)
+    if unknown:
+        return False
+    given = Counter(puzzle.numbers)
     used = Counter(map(int, re.findall(r"\d+", _separated(expression))))
-    missing, left = used - Counter(puzzle.numbers), Counter(puzzle.numbers) - used
-    if missing or (puzzle.uses_all and left):
+    if used - given:
+        return False
+    if puzzle.uses_all and given - used:
         return False
     return same_value(parse_answer(expression), num(puzzle.target)) is True
 

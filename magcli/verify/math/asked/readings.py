@@ -74,14 +74,22 @@ def options(question: str) -> dict[str, str]:
     """The options that a question lists after their labels; empty for fewer than ``MIN_OPTIONS``."""
     if len(question) > MAX_QUESTION:
         return {}
-    text = _SPACES.sub(" ", _BOLD_LABEL.sub(r" \1 ", _DRAWING.sub(" ", question)))
-    labels = [(match.start(), match.end(), next(filter(None, match.groups()))) for match in _LABEL.finditer(text)]
+    text = _DRAWING.sub(" ", question)
+    text = _BOLD_LABEL.sub(r" \1 ", text)
+    text = _SPACES.sub(" ", text)
+    labels = []
+    for match in _LABEL.finditer(text):
+        letter = match["braced"] or match["marked"] or match["circled"]
+        labels.append((match.start(), match.end(), letter))
     for sequence in _SEQUENCES:
         run = _run_of_labels(labels, sequence)
-        if len(run) >= MIN_OPTIONS:
-            ends = [start for start, _, _ in run[1:]] + [len(text)]
-            texts = [text[end:stop] for (_, end, _), stop in zip(run, ends, strict=True)]
-            return dict(zip(sequence, map(_first_paragraph, texts), strict=False))
+        if len(run) < MIN_OPTIONS:
+            continue
+        # An option lasts from the end of its label to the start of the next one.
+        starts = [end for _, end, _ in run]
+        stops = [*(start for start, _, _ in run[1:]), len(text)]
+        texts = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        return dict(zip(sequence, map(_first_paragraph, texts), strict=False))
     return {}
 
 
@@ -138,11 +146,15 @@ def same_as_known(a: Expr, b: Expr, question: str) -> bool:
     leaves open (the name of a constant, the length of an eigenvector).
     """
     if a.op == b.op == "text":
-        pairs = ((a.name, b.name), (b.name, a.name))
-        return any(
-            _same_date(x, y, question) or _with_noun(x, y, question) or _states_word(x, y, question) for x, y in pairs
-        )
+        return _says_more(a.name, b.name, question) or _says_more(b.name, a.name, question)
     return _same_constant(a, b, question) or (_asks_for_direction(question) and is_multiple(a, b))
+
+
+def _says_more(longer: str, text: str, question: str) -> bool:
+    """Whether words are others together with what the question has said."""
+    return (
+        _same_date(longer, text, question) or _with_noun(longer, text, question) or _states_word(longer, text, question)
+    )
 
 
 def _same_date(dated: str, day: str, question: str) -> bool:
@@ -201,6 +213,11 @@ def _asks_for_direction(question: str) -> bool:
     return _DIRECTION.search(question) is not None and not _LENGTH.search(question)
 
 
+def _has_letter(question: str, name: str) -> bool:
+    """Whether a name occurs in a question other than within a word or command."""
+    return re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", question) is not None
+
+
 def _same_constant(a: Expr, b: Expr, question: str) -> bool:
     r"""``f(x)=cx`` and ``f(x)=kx``, if the question has neither letter: then each answer has named a constant."""
     if not all(side.op == "rel" and side.name == "=" and is_function(side.args[0]) for side in (a, b)):
@@ -209,6 +226,6 @@ def _same_constant(a: Expr, b: Expr, question: str) -> bool:
     if len(mine) != 1 or len(theirs) != 1 or mine == theirs:
         return False
     (one,), (other,) = mine, theirs
-    if any(re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", question) for name in (one, other)):
+    if _has_letter(question, one) or _has_letter(question, other):
         return False
     return same(rename_symbol(a, one, "?0"), rename_symbol(b, other, "?0"))[0]

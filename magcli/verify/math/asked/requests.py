@@ -6,6 +6,7 @@ has another form.
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 
 from magcli.verify.math.latex.spelling import normalize, squeeze
@@ -51,6 +52,8 @@ _PLAIN_FORMULA = re.compile(
     rf"(?:\\[A-Za-z]+|[\d.,+\-−–*/^(){{}}\[\]!%=×÷·⋅√<>≤≥|°]|(?:{_WORDED_FUNCTIONS})\b|\b[A-Za-z]\b"
     rf"|(?<=\d)[A-Za-z]\b|[ \t])+"
 )
+# A digit, or a letter in an operation.
+_HAS_VALUE = re.compile(r"\d|[A-Za-z].*[-+*/^=<>]")
 
 
 @lru_cache(maxsize=1024)
@@ -58,16 +61,23 @@ def requested_expressions(question: str) -> tuple[str, ...]:
     """The expressions that a question asks to work out or to write in another form: ``Compute 17*23+5``."""
     if len(question) > MAX_QUESTION:
         return ()
-    marked = [(match.start(), match.end(), next(filter(None, match.groups()))) for match in _iter_marked(question)]
+    candidates = list(_marked_formulas(question))
+    # Marked formulas are blanked out at the same length, so that positions remain those of the question.
     masked = _MARKED_FORMULA.sub(lambda match: "$" * len(match[0]), question)
-    plain = [(match.start(), match.end(), match[0]) for match in _PLAIN_FORMULA.finditer(masked)]
-    trimmed = (_trimmed(*formula) for formula in plain)
-    candidates = [*marked, *(formula for formula in trimmed if re.search(r"\d|[A-Za-z].*[-+*/^=<>]", formula[2]))]
+    for match in _PLAIN_FORMULA.finditer(masked):
+        start, end, text = _trimmed(match.start(), match.end(), match[0])
+        if _HAS_VALUE.search(text):
+            candidates.append((start, end, text))
     return tuple(text for start, end, text in candidates if _is_requested(question, start, end))
 
 
-def _iter_marked(question: str) -> list[re.Match[str]]:
-    return [match for match in _MARKED_FORMULA.finditer(question) if any(match.groups())]
+def _marked_formulas(question: str) -> Iterator[tuple[int, int, str]]:
+    """The formulas between ``$`` or brackets, without these: start, end and text."""
+    for match in _MARKED_FORMULA.finditer(question):
+        for inner in match.groups():
+            if inner:
+                yield match.start(), match.end(), inner
+                break
 
 
 def _trimmed(start: int, end: int, text: str) -> tuple[int, int, str]:
@@ -81,8 +91,10 @@ def _is_requested(question: str, start: int, end: int) -> bool:
     before, after = question[max(0, start - 160) : start], question[end : end + 60]
     if _CONTINUED.match(after):
         return False
-    alone = not before.strip() and not after.strip(" .?=\n")
-    if alone or _EQUALS_WHAT.match(after) or _REQUEST.search(before.rstrip("$\\([ \n")):
+    stands_alone = not before.strip() and not after.strip(" .?=\n")
+    if stands_alone or _EQUALS_WHAT.match(after):
+        return True
+    if _REQUEST.search(before.rstrip("$\\([ \n")):
         return True
     return bool(_VERB_AFTER.match(after))
 

@@ -39,9 +39,12 @@ def is_rounded_as_asked(answer: Expr, gold: Expr, question: str) -> bool:
     places, are_decimals = asked
     if not are_decimals:
         places -= _num_leading_digits(gold.number)
+    # In units of the last digit that is asked for, a rounded number is whole.
     scale = Fraction(10) ** places
     rounded, exact = answer.number * scale, gold.number * scale
-    return exact.denominator != 1 and rounded.denominator == 1 and abs(rounded - exact) <= Fraction(1, 2)
+    if exact.denominator == 1 or rounded.denominator != 1:
+        return False
+    return abs(rounded - exact) <= Fraction(1, 2)
 
 
 def _num_leading_digits(number: Fraction) -> int:

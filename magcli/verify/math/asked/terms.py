@@ -87,14 +87,16 @@ def count_numbers_to_join(expr: Expr) -> int:
 def _number_factors(expr: Expr) -> tuple[list[int], list[int]]:
     """The numbers other than 1 that a product has above and below the line, without their signs."""
     if expr.op == "num":
-        parts = abs(expr.number.numerator), expr.number.denominator
-        return [parts[0]] * (parts[0] != 1), [parts[1]] * (parts[1] != 1)
+        above, below = abs(expr.number.numerator), expr.number.denominator
+        return [above] if above != 1 else [], [below] if below != 1 else []
     if expr.op not in ("*", "/"):
         return [], []
-    (above, below), (other_above, other_below) = map(_number_factors, expr.args)
+    left, right = expr.args
+    tops, bottoms = _number_factors(left)
+    other_tops, other_bottoms = _number_factors(right)
     if expr.op == "/":
-        other_above, other_below = other_below, other_above
-    return above + other_above, below + other_below
+        other_tops, other_bottoms = other_bottoms, other_tops
+    return tops + other_tops, bottoms + other_bottoms
 
 
 def _content(expr: Expr) -> Fraction:

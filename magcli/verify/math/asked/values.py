@@ -101,7 +101,8 @@ def asks_for_value(question: str) -> bool:
     requested = requested_expressions(question)
     if _OPERATION.search(question) or any(map(_VALUE_OF_FUNCTION.search, requested)):
         return True
-    return any(map(_ONLY_NUMBERS.fullmatch, (text for text in requested if "^" in text or has_work_left(text))))
+    to_evaluate = [text for text in requested if "^" in text or has_work_left(text)]
+    return any(map(_ONLY_NUMBERS.fullmatch, to_evaluate))
 
 
 def _asks_in_words(question: str) -> bool:
@@ -130,15 +131,15 @@ def is_not_evaluated(answer: str, gold: str, question: str) -> bool:
     if not is_plain_value(gold):
         return False
     if not has_work_left(answer):
-        # ``70000/7`` for 10000
-        return (bare_value(answer) == "Q" and _is_whole(gold)) or (
-            "^" in answer and _has_power(answer) and _asks_in_words(question)
-        )
-    if _ROOT_SIGN.search(answer) and not _LETTERS.search(_KNOWN_NAMES.sub("", answer)):
+        if bare_value(answer) == "Q" and _is_whole(gold):
+            return True  # 70000/7 for 10000
+        return "^" in answer and _has_power(answer) and _asks_in_words(question)
+    has_letters = _LETTERS.search(_KNOWN_NAMES.sub("", answer)) is not None
+    if _ROOT_SIGN.search(answer) and not has_letters:
         return True  # the root of a square
     if any(name.search(answer) and asked.search(question) for name, asked in _NAMED_FUNCTIONS):
         return True
-    return not _LETTERS.search(_KNOWN_NAMES.sub("", answer)) and asks_for_value(question)
+    return not has_letters and asks_for_value(question)
 
 
 # ---- arithmetic of plain numbers ----
@@ -171,8 +172,10 @@ def leaves_arithmetic(text: str) -> bool:
 
 def _without_units(text: str) -> str:
     bare = normalize(text).replace(r"\left", "").replace(r"\right", "")
-    words = re.sub(r"\\text\s*\{\s*(and|or)\s*\}", r" \1 ", bare)
-    return SCIENTIFIC.sub("1", _SIMPLE_FRACTION.sub(" Q ", _UNIT.sub(" ", words)))
+    bare = re.sub(r"\\text\s*\{\s*(and|or)\s*\}", r" \1 ", bare)
+    bare = _UNIT.sub(" ", bare)
+    bare = _SIMPLE_FRACTION.sub(" Q ", bare)
+    return SCIENTIFIC.sub("1", bare)
 
 
 def _leaves_arithmetic(part: str) -> bool:
@@ -185,8 +188,8 @@ def _leaves_arithmetic(part: str) -> bool:
 def _states_plain_value(part: str) -> bool:
     """Whether a value is an equation with a plain number as a side: ``36=3\\cdot 12``."""
     sides = [side.strip(_BRACKETS) for side in _RELATION.split(part)]
-    has_only_equalities = len(_EQUALITY.findall(part)) == len(sides) - 1
-    return has_only_equalities and len(sides) > 1 and any(map(_PLAIN_VALUE.fullmatch, sides))
+    is_equation = len(sides) > 1 and len(_EQUALITY.findall(part)) == len(sides) - 1
+    return is_equation and any(map(_PLAIN_VALUE.fullmatch, sides))
 
 
 def _has_only_plain_values(text: str) -> bool:
@@ -221,9 +224,13 @@ def leaves_work_in_root(answer: str, gold: str) -> bool:
     """Whether an answer has the root of a sum or product of numbers, unlike the ground truth."""
     if max(len(answer), len(gold)) > MAX_CHARS or not _ROOT_SIGN.search(answer):
         return False
-    parts = (part for part in _SEPARATOR.split(normalize(answer)) if not _states_plain_value(part))
-    last = (_RELATION.split(part)[-1] for part in parts)
-    return any(map(_WORK_IN_ROOT.search, last)) and not _WORK_IN_ROOT.search(normalize(gold))
+    if _WORK_IN_ROOT.search(normalize(gold)):
+        return False
+    for part in _SEPARATOR.split(normalize(answer)):
+        last_side = _RELATION.split(part)[-1]
+        if _WORK_IN_ROOT.search(last_side) and not _states_plain_value(part):
+            return True
+    return False
 
 
 def leaves_product(answer: str, gold: str) -> bool:

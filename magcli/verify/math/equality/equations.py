@@ -1,7 +1,7 @@
 """Equations: names of quantities (``x``, ``f(x)``, ``AB``, ``\\text{Area}``), chains of ``=``, equal equations."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, NotReal, Point, Undecided, evaluate, mp_field
@@ -24,11 +24,14 @@ def is_name(expr: Expr) -> bool:
     """
     if expr.op in ("sym", "text", "choice"):
         return True
+    if expr.op == "f" and expr.name.startswith("?"):
+        return expr.name in _COMPUTED or not symbols(expr) or _is_plain(expr)
     if expr.op == "f":
-        if expr.name.startswith("?"):
-            return expr.name in _COMPUTED or not symbols(expr) or _is_plain(expr)
+        if expr.name in _OF_SEVERAL:
+            return True
+        # sin A, but not sin f(x)
         of_names = all(is_name(arg) and not (arg.op == "f" and symbols(arg)) for arg in expr.args)
-        return (expr.name in _MEASURED and of_names) or expr.name in _OF_SEVERAL
+        return expr.name in _MEASURED and of_names
     if expr.op in ("tuple", "ratio"):
         return all(is_name(arg) for arg in expr.args)
     if expr.op == "/":
@@ -54,11 +57,14 @@ def quantity_value(equation: Expr) -> Expr | None:
     left, value = equation.args
     if value.op == "residue":
         return _remainder(left, value)
-    called = (left.op == "f" and left.name in _CIRCULAR) or _is_call(left)
+    if symbols(value):
+        return None
+    if (left.op == "f" and left.name in _CIRCULAR) or _is_call(left):
+        return value
     composed = left.op in _COMPOSED and not left.name.startswith("?")
-    parts = symbols(left) | _values_of_functions(left)
-    several = composed and len(parts) > 1 and not parts <= _COORDINATES and value != num(0)
-    return value if not symbols(value) and (called or several) else None
+    unknowns = symbols(left) | _values_of_functions(left)
+    of_curve = unknowns <= _COORDINATES or value == num(0)
+    return value if composed and len(unknowns) > 1 and not of_curve else None
 
 
 def _remainder(left: Expr, value: Expr) -> Expr | None:
@@ -73,7 +79,7 @@ def _values_of_functions(expr: Expr) -> frozenset[str]:
     """Unknown functions at numbers, as ``f(3)``, each as its own name."""
     if expr.op == "f" and expr.name.startswith("?"):
         return frozenset() if symbols(expr) else frozenset((f"{expr.name}{expr.args}",))
-    return frozenset().union(*(_values_of_functions(arg) for arg in expr.args)) if expr.args else frozenset()
+    return frozenset().union(*map(_values_of_functions, expr.args))
 
 
 def _is_call(expr: Expr) -> bool:
@@ -90,12 +96,11 @@ def _is_segment(expr: Expr) -> bool:
     if expr.op != "*":
         return False
     left, right = expr.args
-    return (
-        _is_differential(expr)
-        or left.name == r"\nabla"
-        or (_is_segment(left) and _is_segment(right))
-        or (left.op == "sym" and right.name.startswith(r"\angle"))
-    )
+    if _is_differential(expr) or left.name == r"\nabla":
+        return True
+    if left.op == "sym" and right.name.startswith(r"\angle"):
+        return True
+    return _is_segment(left) and _is_segment(right)
 
 
 _DIFFERENTIALS = (Expr("sym", name="d"), Expr("sym", name=r"\partial"))
@@ -127,11 +132,16 @@ def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
     if left == right or "text" in (left.op, right.op):
         return x, y
     if is_function(left) and is_function(right):
-        (head, value), (other, other_value) = (_numbered(*side.args) for side in (a, b))
-        return (value, other_value) if head == other else None
+        call, value = _numbered(left, x)
+        other_call, other_value = _numbered(right, y)
+        return (value, other_value) if call == other_call else None
+    if not (_is_plain(left) or _is_plain(right)):
+        return None
     names = {left.name, right.name}
-    called = names == {left.name.removeprefix("?"), f"?{left.name.removeprefix('?')}"}
-    return (x, y) if (called or "y" in names) and any(_is_plain(side) for side in (left, right)) else None
+    # The name of an unknown function begins with "?".
+    letter = left.name.removeprefix("?")
+    letter_and_function = names == {letter, f"?{letter}"}
+    return (x, y) if letter_and_function or "y" in names else None
 
 
 def is_function(expr: Expr) -> bool:
@@ -177,12 +187,15 @@ def repeats_name(parts: tuple[Expr, ...]) -> bool:
 
 def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """The values of ``x_1=0, x_2=4`` if the other side is ``x=0, x=4`` without indices; else the parts unchanged."""
-    stems, plain = ({part.args[0].name if is_assignment(part) else "" for part in side} for side in (a, b))
-    if len(stems) == 1:
-        stems, plain = plain, stems
-    without_indices = {name.partition("_")[0] for name in stems}
-    numbered = len(plain) == 1 < len(stems) == len(a) and without_indices == plain != {""}
-    return (tuple(x.args[1] for x in a), tuple(y.args[1] for y in b)) if numbered else (a, b)
+    indexed, plain = ({part.args[0].name if is_assignment(part) else "" for part in side} for side in (a, b))
+    if len(indexed) == 1:
+        indexed, plain = plain, indexed
+    if not len(plain) == 1 < len(indexed) == len(a):
+        return a, b
+    stems = {name.partition("_")[0] for name in indexed}
+    if stems != plain or plain == {""}:
+        return a, b
+    return tuple(part.args[1] for part in a), tuple(part.args[1] for part in b)
 
 
 def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
@@ -190,22 +203,31 @@ def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
 
     ``y=2, x=1`` is 1, 2 like the point (x, y), and so is ``x_2=2, x_1=1``; ``m=2, b=3`` is 2, 3.
     """
-    values = [part.args[1] if is_assignment(part) else part for part in parts]
-    names = [part.args[0].name if is_assignment(part) else "" for part in parts]
-    places = _name_positions(names)
-    return [value for _, value in sorted(zip(places, values, strict=True), key=lambda pair: pair[0])]
+    names: list[str] = []
+    values: list[Expr] = []
+    for part in parts:
+        named = is_assignment(part)
+        names.append(part.args[0].name if named else "")
+        values.append(part.args[1] if named else part)
+    placed = zip(_name_positions(names), values, strict=True)
+    return [value for _, value in sorted(placed, key=lambda pair: pair[0])]
 
 
 def _name_positions(names: list[str]) -> list[int]:
     """The position of each name in a run of letters or indices without gaps; the given order for other names."""
+    as_written = list(range(len(names)))
     stems = {name.partition("_")[0] for name in names}
+    # x_1, x_2 are ordered by their indices; x, y by their letters.
     keys = [name.partition("_")[2] for name in names] if len(stems) == 1 else names
     if all(key.isdecimal() and len(key) < 4 for key in keys):
         places = [int(key) for key in keys]
+    elif all(len(key) == 1 and key.isascii() and key.isalpha() for key in keys):
+        places = [ord(key) for key in keys]
     else:
-        places = [ord(key) if len(key) == 1 and key.isascii() and key.isalpha() else -1 for key in keys]
-    run = len(set(places)) == len(places) == max(places) - min(places) + 1 and min(places) >= 0
-    return places if run else list(range(len(names)))
+        return as_written
+    distinct = len(set(places)) == len(places)
+    without_gaps = max(places) - min(places) + 1 == len(places)
+    return places if distinct and without_gaps else as_written
 
 
 ARITHMETIC: frozenset[Op] = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
@@ -217,13 +239,17 @@ _CONTRADICTION = Expr("raw", (Expr("text", name="contradiction"),))
 def resolve_chains(expr: Expr) -> Expr:
     """The answer with the values of its chains; a ``raw`` node if two sides of one are different numbers."""
     if expr.op == "chain":
-        return resolve_chains(expr.args[0]) if _agree(expr.args[1:]) else _CONTRADICTION
+        relation, *sides = expr.args
+        return resolve_chains(relation) if _agree(sides) else _CONTRADICTION
     if expr.op == "rel" and expr.name == "=":
         return expr if _agree(expr.args) else _CONTRADICTION
     if expr.op not in _PARTED:
         return expr
     parts = tuple(resolve_chains(part) for part in expr.args)
-    return next((part for part in parts if part.op == "raw"), expr._replace(args=parts))
+    for part in parts:
+        if part.op == "raw":
+            return part
+    return expr._replace(args=parts)
 
 
 def is_constant(expr: Expr) -> bool:
@@ -235,15 +261,18 @@ def _has_unknown(expr: Expr) -> bool:
     return expr.name.startswith("?") or any(_has_unknown(arg) for arg in expr.args)
 
 
-def _agree(sides: tuple[Expr, ...]) -> bool:
+def _agree(sides: Sequence[Expr]) -> bool:
     """Whether all numeric sides are equal, those with a unit among those with the same unit."""
-    first: dict[str, Expr] = {}
+    first_of_unit: dict[str, Expr] = {}
     for side in sides:
-        value = side.args[0] if side.op in ("unit", "percent") else side
-        if value.op in ARITHMETIC and is_constant(value):
-            kind = f"{side.op} {side.name}" if value is not side else ""
-            if not _consistent(first.setdefault(kind, value), value):
-                return False
+        has_unit = side.op in ("unit", "percent")
+        value = side.args[0] if has_unit else side
+        if value.op not in ARITHMETIC or not is_constant(value):
+            continue
+        unit = f"{side.op} {side.name}" if has_unit else ""
+        first = first_of_unit.setdefault(unit, value)
+        if not _consistent(first, value):
+            return False
     return True
 
 
@@ -262,9 +291,11 @@ def _rounded(exact: Expr, decimal: Expr) -> bool:
         lost = (math.nan if isinstance(value, complex) else float(value)) - float(decimal.number)
     except (NotReal, Undecided, OverflowError):
         return True
-    return abs(lost) <= unit * (0.5 + 1e-9) or (
-        unit < 1 and 0 <= lost * (1 if decimal.number > 0 else -1) < unit * (1 - 1e-9)
-    )
+    if abs(lost) <= unit * (0.5 + 1e-9):
+        return True
+    # Truncation moves towards zero, so that the exact number is further out by less than one unit.
+    further_out = lost if decimal.number > 0 else -lost
+    return unit < 1 and 0 <= further_out < unit * (1 - 1e-9)
 
 
 def _last_place(decimal: Expr) -> float:
@@ -272,10 +303,13 @@ def _last_place(decimal: Expr) -> float:
     if decimal.op != "num" or not decimal.number:
         return 0.0
     unit, value = 1.0, decimal.number
+    # Move the point behind the last digit that is not 0.
     while value.denominator > 1 and unit > 1e-30:
-        unit, value = unit / 10, value * 10
+        unit /= 10
+        value *= 10
     while value.denominator == 1 and value.numerator % 10 == 0:
-        unit, value = unit * 10, value / 10
+        unit *= 10
+        value /= 10
     return unit if value.denominator == 1 else 0.0
 
 
@@ -313,39 +347,49 @@ def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
     if ratio is None:
         return False
     if sign in _DIRECTION and other in _DIRECTION:
-        strict = (sign in _STRICT) == (other in _STRICT)
-        return strict and _DIRECTION[sign] * _DIRECTION[other] * ratio > 0
-    return sign == other and (sign in (r"\ne", "=") or ratio == 1)
+        alike = (sign in _STRICT) == (other in _STRICT)
+        # A negative factor turns the sign around.
+        return alike and _DIRECTION[sign] * _DIRECTION[other] * ratio > 0
+    if sign != other:
+        return False
+    # x=0 and x\ne 0 hold for any multiple of x.
+    return sign in (r"\ne", "=") or ratio == 1
 
 
 def constant_difference(a: Expr, b: Expr) -> bool:
     """Whether two expressions in the same letters differ by a constant."""
-    names = symbols(a) | symbols(b)
-    if not names or symbols(a) != symbols(b):
+    names = symbols(a)
+    if not names or names != symbols(b):
         return False
-    gap, agreed = None, 0
-    for ball in _real_values(add([a, neg(b)]), names):
-        if gap is not None and agree_within_error(gap, ball, mp_field(BITS[0])) is not True:
+    field = mp_field(BITS[0])
+    previous: Ball | None = None
+    agreed = 0
+    for gap in _real_values(add([a, neg(b)]), names):
+        if previous is not None and agree_within_error(previous, gap, field) is not True:
             return False
-        gap, agreed = ball, agreed + 1
+        previous = gap
+        agreed += 1
     return agreed > MIN_RATIOS
 
 
 def constant_ratio(a: Expr, b: Expr) -> float | None:
     """The ratio of two expressions if it is constant and not zero; else None."""
-    names = symbols(a) | symbols(b)
-    if not names or symbols(a) != symbols(b):
+    names = symbols(a)
+    if not names or names != symbols(b):
         return None
-    ratio, agreed = None, 0
-    for ball in _real_values(div(a, b), names):
-        if ball.value == 0:
+    field = mp_field(BITS[0])
+    previous: Ball | None = None
+    agreed = 0
+    for ratio in _real_values(div(a, b), names):
+        if ratio.value == 0:
             continue
-        if ratio is not None and agree_within_error(ratio, ball, mp_field(BITS[0])) is not True:
+        if previous is not None and agree_within_error(previous, ratio, field) is not True:
             return None
-        ratio, agreed = ball, agreed + 1
-        if agreed >= MIN_RATIOS + 1:
+        previous = ratio
+        agreed += 1
+        if agreed > MIN_RATIOS:
             break
-    return float(ratio.value) if ratio is not None and agreed >= MIN_RATIOS else None
+    return float(previous.value) if previous is not None and agreed >= MIN_RATIOS else None
 
 
 def _real_values(expr: Expr, names: frozenset[str]) -> Iterator[Ball]:

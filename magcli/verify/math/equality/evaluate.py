@@ -220,8 +220,8 @@ def _power(expr: Expr, point: Point) -> Ball:
     base, exponent = (evaluate(arg, point) for arg in expr.args)
     n = exponent.value
     if isinstance(n, Fraction) and isinstance(base.value, Fraction) and n.denominator == 1:
-        size = base.value.numerator.bit_length() + base.value.denominator.bit_length()
-        if abs(n) * size <= MAX_BITS:
+        bits = base.value.numerator.bit_length() + base.value.denominator.bit_length()
+        if abs(n) * bits <= MAX_BITS:
             return Ball(base.value ** int(n))
     x = to_field(base, point)
     if isinstance(n, Fraction):
@@ -272,7 +272,9 @@ def _series(expr: Expr, point: Point) -> Ball:
         raise Undecided("bounds")
     if last - first > MAX_TERMS:
         raise Undecided("too-large")
-    total, combine = (Ball(Fraction(0)), plus) if expr.op == "sum" else (Ball(Fraction(1)), times)
+    is_sum = expr.op == "sum"
+    combine = plus if is_sum else times
+    total = Ball(Fraction(0 if is_sum else 1))
     for k in range(int(first), int(last) + 1):
         total = combine(total, _term(body, letter.name, k, point), point)
     return total
@@ -313,22 +315,27 @@ def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
     if abs(x.value) <= x.error:
         if n <= 0:
             raise Undecided("no-value")
-        return Ball(x.value * 0, (abs(x.value) + x.error) ** float(n))
+        zero = x.value * 0
+        return Ball(zero, (abs(x.value) + x.error) ** float(n))
     if n.denominator == 1:
         if abs(n) * abs(_log_size(x.value)) > MAX_LOG:
             raise Undecided("too-large")
         value = x.value ** int(n)
-        relative = 2 * abs(int(n)) * (x.error / abs(x.value) + point.field.epsilon)
-        return rounded(value, abs(value) * relative, point)
-    if not is_real(x.value) or x.value >= 0:
-        return general_power(x, to_field(Ball(n), point), point)
-    if n.denominator % 2 == 0 and point.real:
+        relative_error = 2 * abs(int(n)) * (x.error / abs(x.value) + point.field.epsilon)
+        return rounded(value, abs(value) * relative_error, point)
+    is_negative = is_real(x.value) and x.value < 0
+    has_even_root = n.denominator % 2 == 0
+    if is_negative and has_even_root and point.real:
         raise NotReal
-    size = general_power(Ball(-x.value, x.error), to_field(Ball(n), point), point)
-    if n.denominator % 2:
-        return size if n.numerator % 2 == 0 else Ball(-size.value, size.error)
-    turn = point.field.functions["exp"](point.field.complex(0, 1) * point.field.pi * point.field.real(n))
-    return times(size, rounded(turn, point.field.epsilon * 8, point), point)
+    exponent = to_field(Ball(n), point)
+    if not is_negative:
+        return general_power(x, exponent, point)
+    size = general_power(Ball(-x.value, x.error), exponent, point)
+    if has_even_root:
+        # The principal value of (-|x|)^n is |x|^n e^(i pi n).
+        turn = point.field.functions["exp"](point.field.complex(0, 1) * point.field.pi * point.field.real(n))
+        return times(size, rounded(turn, point.field.epsilon * 8, point), point)
+    return size if n.numerator % 2 == 0 else Ball(-size.value, size.error)
 
 
 def general_power(x: Ball, n: Ball, point: Point) -> Ball:
@@ -341,10 +348,10 @@ def general_power(x: Ball, n: Ball, point: Point) -> Ball:
     if abs(n.value * logarithm) > MAX_LOG:
         raise Undecided("too-large")
     value = point.field.functions["exp"](n.value * logarithm)
-    relative = 2 * (
-        abs(n.value) * x.error / abs(x.value) + abs(logarithm) * (n.error + abs(n.value) * point.field.epsilon)
-    )
-    return rounded(value, abs(value) * relative, point)
+    # The error of n log x is the relative error of the power, here doubled for the terms of higher order.
+    of_base = abs(n.value) * x.error / abs(x.value)
+    of_exponent = abs(logarithm) * (n.error + abs(n.value) * point.field.epsilon)
+    return rounded(value, abs(value) * 2 * (of_base + of_exponent), point)
 
 
 def _log_size(value: Any) -> float:
@@ -384,14 +391,20 @@ def analytic(name: str, x: Ball, point: Point) -> Ball:
         NotReal: the point is real and the argument outside the real domain.
         Undecided: the value is too large.
     """
-    if point.real and ((name == "log" and x.value < 0) or (name in ("asin", "acos") and abs(x.value) > 1)):
-        raise NotReal
-    if (name == "exp" and abs(x.value) > MAX_LOG) or (name in ("sinh", "cosh") and abs(x.value) > 1000):
+    if point.real:
+        if name == "log" and x.value < 0:
+            raise NotReal
+        if name in ("asin", "acos") and abs(x.value) > 1:
+            raise NotReal
+    if name == "exp" and abs(x.value) > MAX_LOG:
+        raise Undecided("too-large")
+    if name in ("sinh", "cosh") and abs(x.value) > 1000:
         raise Undecided("too-large")
     value = point.field.functions[name](x.value)
     try:
         slope = DERIVATIVES[name](x.value, value)
     except ZeroDivisionError:
+        # At an end of their domain, where the slope is infinite, asin, acos and acosh behave as square roots.
         return rounded(value, x.error**0.5 * 4, point)
     return rounded(value, 2 * slope * x.error + 4 * abs(value) * point.field.epsilon, point)
 
@@ -409,8 +422,9 @@ def _floor(value: Any) -> int:
 
 
 def _extreme(name: str, arguments: list[Ball], point: Point) -> Ball:
-    balls = [to_field(a, point) for a in arguments]
-    return max(balls, key=lambda b: b.value) if name == "max" else min(balls, key=lambda b: b.value)
+    balls = [to_field(argument, point) for argument in arguments]
+    choose = max if name == "max" else min
+    return choose(balls, key=lambda ball: ball.value)
 
 
 def _factorial(arguments: list[Ball], point: Point) -> Ball:
@@ -422,12 +436,15 @@ def _factorial(arguments: list[Ball], point: Point) -> Ball:
 
 
 def _binomial(arguments: list[Ball], point: Point) -> Ball:
+    """``n! / (k! (n-k)!)``."""
     n, k = arguments
     top = _factorial([n], point)
-    return divide(top, times(_factorial([k], point), _factorial([_difference(n, k, point)], point), point), point)
+    bottom = times(_factorial([k], point), _factorial([_difference(n, k, point)], point), point)
+    return divide(top, bottom, point)
 
 
 def _permutations(arguments: list[Ball], point: Point) -> Ball:
+    """``n! / (n-k)!``."""
     n, k = arguments
     return divide(_factorial([n], point), _factorial([_difference(n, k, point)], point), point)
 

@@ -26,7 +26,9 @@ def _without_constant(expr: Expr) -> Expr | None:
         return None
     rest = list(expr.args[:-1])
     others = frozenset().union(*map(symbols, rest))
-    return None if others & _COEFFICIENTS or any(map(is_constant_name, others)) else add(rest)
+    if others & _COEFFICIENTS or any(map(is_constant_name, others)):
+        return None
+    return add(rest)
 
 
 def _is_integration_constant(term: Expr) -> bool:
@@ -39,10 +41,12 @@ def same_growth(a: Expr, b: Expr) -> bool:
     count.
     """
     first, second = (side.args[1] if is_assignment(side) else side for side in (a, b))
-    if first.op != "*" or second.op != "*" or first.args[0] not in _GROWTH or first.args[0] != second.args[0]:
+    if first.op != "*" or second.op != "*":
         return False
-    bounds = (first.args[1], second.args[1])
-    if any(bound.op == "sym" and bound.name.isupper() for bound in bounds):
+    (order, bound), (other_order, other_bound) = first.args, second.args
+    if order not in _GROWTH or order != other_order:
+        return False
+    if any(side.op == "sym" and side.name.isupper() for side in (bound, other_bound)):
         return False  # the segment OA
-    ratio = constant_ratio(*bounds)
+    ratio = constant_ratio(bound, other_bound)
     return ratio is not None and ratio > 0

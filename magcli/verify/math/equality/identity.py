@@ -47,16 +47,19 @@ def same_value(a: Expr, b: Expr) -> bool | None:
 
 def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
     real = bool(names) and not (contains(a, "i") or contains(b, "i"))
-    strict = contains(a, "abs") != contains(b, "abs")
+    abs_on_one_side = contains(a, "abs") != contains(b, "abs")
     # Steps agree at most points also if they differ, so that few points of their own do not decide.
     steps = any(contains(side, name) for side in (a, b) for name in _STEPS)
     points = NUM_POINTS if steps else MAX_POINTS
+    counting = _counting(a) | _counting(b)
     agreed = 0
-    for index, values in enumerate(sample_points(names, _counting(a) | _counting(b), points)):
+    for index, values in enumerate(sample_points(names, counting, points)):
         if index >= NUM_POINTS and agreed >= MIN_AGREEMENTS:
             break
         agrees = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
-        if agrees is False or (agrees is None and strict and _ends(a, b, values)):
+        if agrees is False:
+            return False
+        if agrees is None and abs_on_one_side and _ends(a, b, values):
             return False
         agreed += agrees is True
     needed = MIN_AGREEMENTS if names else 1
@@ -113,7 +116,9 @@ def agree_within_error(x: Ball, y: Ball, field: Field) -> bool | None:
     if field is FLOAT_FIELD:
         return None
     limit = field.real(AGREEMENT)
-    return True if error <= limit * size or (size <= error and error <= limit) else None
+    small_relative_error = error <= limit * size
+    both_zero = size <= error <= limit
+    return True if small_relative_error or both_zero else None
 
 
 def rounds_to(decimal: Expr, exact: Expr) -> bool:
@@ -121,13 +126,13 @@ def rounds_to(decimal: Expr, exact: Expr) -> bool:
     places = _num_decimals(decimal)
     if not places or _num_decimals(exact) or (exact.op == "num" and exact.number.denominator == 1):
         return False
-    unit = Fraction(1, 10**places)
-    ends = [num(decimal.number - unit), num(decimal.number + unit)]
-    values = [value_at(side, mp_field(BITS[0]), {}, real=False) for side in (exact, *ends)]
-    if any(v is None or v == "none" for v in values):
-        return False
     field = mp_field(BITS[0])
-    x, low, high = (field.real(v.value) if isinstance(v.value, Fraction) else v.value for v in values)
+    unit = Fraction(1, 10**places)
+    sides = (exact, num(decimal.number - unit), num(decimal.number + unit))
+    balls = [value_at(side, field, {}, real=False) for side in sides]
+    if any(ball is None or ball == "none" for ball in balls):
+        return False
+    x, low, high = (field.real(ball.value) if isinstance(ball.value, Fraction) else ball.value for ball in balls)
     is_complex = hasattr(x, "_mpc_")  # a complex number of mpmath
     return bool(not is_complex and low < x < high)
 
@@ -158,7 +163,8 @@ def symbols(expr: Expr) -> frozenset[str]:
         return frozenset((expr.name,))
     if expr.op in ("num", "const"):
         return frozenset()
-    names = frozenset().union(*(symbols(arg) for arg in expr.args)) if expr.args else frozenset()
+    names = frozenset().union(*map(symbols, expr.args))
+    # The index of a sum is bound in it.
     return names - {expr.args[0].name} if expr.op in ("sum", "prod") else names
 
 
@@ -166,19 +172,25 @@ def contains(expr: Expr, constant: str) -> bool:
     """Whether a constant or function of this name occurs in an expression."""
     if expr.op in ("const", "f") and expr.name == constant:
         return True
-    args = (expr.args[1], expr.args[3]) if expr.op in ("sum", "prod") else expr.args  # an infinite sum may be finite
+    args = expr.args
+    if expr.op in ("sum", "prod"):
+        _, low, _, body = args
+        args = (low, body)  # an infinite sum may be finite
     return any(contains(arg, constant) for arg in args)
 
 
 def _counting(expr: Expr) -> frozenset[str]:
     """Symbols that are positive integers."""
-    names = frozenset().union(*(_counting(arg) for arg in expr.args)) if expr.args else frozenset()
+    names = frozenset().union(*map(_counting, expr.args))
     if expr.op in ("sum", "prod"):
-        return names | symbols(expr.args[1]) | symbols(expr.args[2])
+        _, low, high, _ = expr.args
+        return names | symbols(low) | symbols(high)
     if expr.op == "f" and expr.name in _COUNTING:
         return names | symbols(expr)
-    if expr.op == "^" and expr.args[0].op == "num" and expr.args[0].number < 0:
-        return names | symbols(expr.args[1])
+    if expr.op == "^":
+        base, exponent = expr.args
+        if base.op == "num" and base.number < 0:
+            return names | symbols(exponent)
     return names
 
 
@@ -195,8 +207,13 @@ def sample_points(
 def _coordinate(random: Random, index: int, *, counting: bool) -> Fraction:
     if counting:
         return Fraction(random.randint(2 + index, 9 + index))
-    size = Fraction(random.randint(101, 997), {3: 1009, 4: 1013, 6: 83}.get(index, 331 if index < NUM_POINTS else 53))
-    negative = index == 1 or (index >= NUM_POINTS and index % 3 == 0) or (index in (2, 5, 7) and random.random() < 0.5)
+    # The denominator decides the size; primes hardly occur in answers.
+    usual = 331 if index < NUM_POINTS else 53
+    denominator = {3: 1009, 4: 1013, 6: 83}.get(index, usual)
+    size = Fraction(random.randint(101, 997), denominator)
+    if index >= NUM_POINTS:
+        return -size if index % 3 == 0 else size
+    negative = index == 1 or (index in (2, 5, 7) and random.random() < 0.5)
     return -size if negative else size
 
 

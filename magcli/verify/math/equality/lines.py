@@ -16,15 +16,16 @@ def same_line(a: Expr, b: Expr) -> bool:
     ``(2+3t,1-2t)``, ``(5+3s,-1-2s)``.
     """
     first, second = _coordinates(a), _coordinates(b)
-    if len(first) != len(second) or not 2 <= len(first) <= MAX_DIMENSION or not all(map(is_linear, first + second)):
+    if len(first) != len(second) or not 2 <= len(first) <= MAX_DIMENSION:
+        return False
+    if not all(map(is_linear, first + second)):
         return False
     if any(symbols(cell) - {"?0"} for cell in first + second):
         return False
-    (start, step) = _start_and_step(first)
-    (other, other_step) = _start_and_step(second)
-    gap = [add([q, neg(p)]) for p, q in zip(start, other, strict=True)]
-    moves = not all(same_value(cell, num(0)) is True for cell in other_step)
-    return moves and _parallel(step, other_step) and _parallel(step, gap)
+    start, step = _start_and_step(first)
+    other_start, other_step = _start_and_step(second)
+    gap = [add([q, neg(p)]) for p, q in zip(start, other_start, strict=True)]
+    return not _is_zero(other_step) and _parallel(step, other_step) and _parallel(step, gap)
 
 
 def _coordinates(expr: Expr) -> Vector:
@@ -33,15 +34,22 @@ def _coordinates(expr: Expr) -> Vector:
         left, right = expr.args
         if left.op != right.op or len(left.args) != len(right.args):
             return list(entries(right)) if left.op == "sym" else []
-        expr = Expr("list", tuple(Expr("rel", pair, "=") for pair in zip(left.args, right.args, strict=True)))
-    if expr.op == "list":
-        return in_name_order(expr.args) if all(map(is_assignment, expr.args)) else []
-    return list(entries(expr))
+        assignments = [Expr("rel", pair, "=") for pair in zip(left.args, right.args, strict=True)]
+        expr = Expr("list", tuple(assignments))
+    if expr.op != "list":
+        return list(entries(expr))
+    return in_name_order(expr.args) if all(map(is_assignment, expr.args)) else []
 
 
 def _start_and_step(cells: Vector) -> tuple[Vector, Vector]:
+    """The point at the parameter 0, and how far it moves to that at 1."""
     start = [at_index(cell, 0) for cell in cells]
-    return start, [add([at_index(cell, 1), neg(first)]) for cell, first in zip(cells, start, strict=True)]
+    step = [add([at_index(cell, 1), neg(first)]) for cell, first in zip(cells, start, strict=True)]
+    return start, step
+
+
+def _is_zero(vector: Vector) -> bool:
+    return all(same_value(cell, num(0)) is True for cell in vector)
 
 
 def _parallel(step: Vector, other: Vector) -> bool:
@@ -55,13 +63,10 @@ def _parallel(step: Vector, other: Vector) -> bool:
 def is_multiple(a: Expr, b: Expr) -> bool:
     """Whether two vectors, or sets of one vector, are multiples of each other and neither is 0."""
     sides = (side.args[0] if side.op == "set" and len(side.args) == 1 else side for side in (a, b))
-    first, second = map(entries, sides)
+    first, second = (list(entries(side)) for side in sides)
     if len(first) != len(second) or not 2 <= len(first) <= MAX_DIMENSION:
         return False
-    vectors = (list(first), list(second))
-    if any(all(same_value(cell, num(0)) is True for cell in vector) for vector in vectors):
-        return False
-    return _parallel(*vectors)
+    return not _is_zero(first) and not _is_zero(second) and _parallel(first, second)
 
 
 def with_plain_coordinates(equation: Expr, other: Expr) -> Expr | None:
@@ -78,11 +83,13 @@ def with_plain_coordinates(equation: Expr, other: Expr) -> Expr | None:
 
 def multiple_of_identity(expr: Expr) -> Expr | None:
     """The factor of ``I`` in an expression with no other letter, as -1 in ``-I``; None for anything else."""
-    (name, *more) = symbols(expr) or ("",)
-    if more or name.partition("_")[0] != "I":
+    letters = symbols(expr)
+    if len(letters) != 1:
         return None
-    letter = Expr("sym", name=name)
-    renamed = rename_symbol(expr, name, "?0") if expr != letter else Expr("sym", name="?0")
-    factor, nothing = at_index(renamed, 1), at_index(renamed, 0)
-    linear = is_linear(renamed) and same_value(nothing, num(0)) is True
-    return factor if linear else None
+    (name,) = letters
+    if name.partition("_")[0] != "I":
+        return None
+    renamed = rename_symbol(expr, name, "?0")
+    if not is_linear(renamed) or same_value(at_index(renamed, 0), num(0)) is not True:
+        return None
+    return at_index(renamed, 1)

@@ -31,18 +31,20 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     """``(C) 12`` is ``C`` and is ``12``; two letters must agree, and two values. ``A: 3, B`` names two options."""
     if a.op != "choice":
         a, b = b, a
-    if any(_lists_a_label(argument) for argument in a.args):
+    if any(map(_lists_a_label, a.args)):
         return False, "choice"
     if b.op == "choice":
-        return a.name == b.name and (not (a.args and b.args) or inner(a.args[0], b.args[0])[0]), "choice"
-    if a.args and b.op in ("sym", "const") and a.name == b.name:
-        return True, "choice"
+        both_have_values = bool(a.args and b.args)
+        return a.name == b.name and (not both_have_values or inner(a.args[0], b.args[0])[0]), "choice"
     if a.args:
-        return inner(a.args[0], b)
+        is_label = b.op in ("sym", "const") and a.name == b.name
+        return (True, "choice") if is_label else inner(a.args[0], b)
+    # A letter alone may be a variable too.
+    letter = Expr("sym", name=a.name)
     if b.op in ("sym", "const", "*", "+", "/", "^"):
-        return values(Expr("sym", name=a.name), b)
+        return values(letter, b)
     if b.op == "matrix":
-        return inner(Expr("sym", name=a.name), b)
+        return inner(letter, b)
     return b.op == "set" and len(b.args) == 1 and inner(a, b.args[0])[0], "choice"
 
 
@@ -54,21 +56,29 @@ def _lists_a_label(value: Expr) -> bool:
 def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     """Words by their letters and digits; a few letters may be a product or a list of choices."""
     if a.op == b.op == "text":
-        x, y = ("".join(c for c in side.name if c.isalnum()) for side in (a, b))
-        if abbreviates(x, y) or abbreviates(y, x):
-            return True, "words"
-        return x == y != "" or (
-            x.lower() == y.lower() != "" and not (is_letters(a.name) and is_letters(b.name))
-        ), "words"
+        return _same_words(a.name, b.name), "words"
     if a.op != "text":
         a, b = b, a
     if b.op == "list":
-        return b.name != "or" and sorted(part.name for part in b.args if part.name in LABELS) == sorted(
-            a.name
-        ), "choice"
+        labels = sorted(part.name for part in b.args if part.name in LABELS)
+        return b.name != "or" and labels == sorted(a.name), "choice"
     if a.name.isalpha() and a.name.isascii() and len(a.name) <= 4 and b.op not in ("num", "rel", "unit"):
         return values(reduce(mul, map(_letter, a.name)), b)
-    return inner(a, b.args[1]) if b.op == "rel" and is_name(b.args[0]) and b.name == "=" else (False, "words")
+    if b.op == "rel" and b.name == "=" and is_name(b.args[0]):
+        return inner(a, b.args[1])
+    return False, "words"
+
+
+def _same_words(name: str, other: str) -> bool:
+    """Whether two texts have the same letters and digits; of runs of letters such as ``CD`` also in the same case."""
+    words, other_words = ("".join(filter(str.isalnum, text)) for text in (name, other))
+    if abbreviates(words, other_words) or abbreviates(other_words, words):
+        return True
+    if not words or not other_words:
+        return False
+    if is_letters(name) and is_letters(other):
+        return words == other_words
+    return words.lower() == other_words.lower()
 
 
 def _letter(name: str) -> Expr:
@@ -89,19 +99,27 @@ def _literal(expr: Expr) -> tuple[str, str]:
     return "?", ""
 
 
+def _are_proportional(terms: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool:
+    """Whether two ratios of equally many terms are equal: ``x : first`` is ``y : other_first`` for every pair."""
+    first, other_first = terms[0], others[0]
+    products = ((mul(x, other_first), mul(y, first)) for x, y in zip(terms, others, strict=True))
+    return all(same_value(a, b) is True for a, b in products)
+
+
 def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     """``2:4`` is ``1:2`` and 1/2; a possible time of day is only itself."""
     if a.op != "ratio":
         a, b = b, a
     if b.op == "rel":
-        return inner(a, b.args[1]) if b.name == "=" and is_name(b.args[0]) else (False, "literal")
+        named = b.name == "=" and is_name(b.args[0])
+        return inner(a, b.args[1]) if named else (False, "literal")
     if {"time", "clock"} & {a.name, b.name}:
         return a.op == b.op and "clock" in (a.name, b.name) and same_time(a, b), "literal"
     if b.op == "ratio":
         if len(a.args) != len(b.args) or num(0) in a.args + b.args:
             return False, "literal"
-        return all(
-            same_value(mul(x, b.args[0]), mul(y, a.args[0])) is True for x, y in zip(a.args, b.args, strict=True)
-        ), "ratio"
-    fraction = b.op == "/" or (b.op == "num" and b.number.denominator > 1)
-    return fraction and len(a.args) == 2 and same_value(div(*a.args), b) is True, "ratio"
+        return _are_proportional(a.args, b.args), "ratio"
+    is_fraction = b.op == "/" or (b.op == "num" and b.number.denominator > 1)
+    if not is_fraction or len(a.args) != 2:
+        return False, "ratio"
+    return same_value(div(*a.args), b) is True, "ratio"

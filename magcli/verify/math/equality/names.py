@@ -22,14 +22,17 @@ def names_structure(equation: Expr) -> bool:
         return True
     if left.op in ("*", "+") and len(symbols(left)) == 1:
         return False  # it could be solved for its letter: 2A
-    return (value.op in _STRUCTURES or multiple_of_identity(value) is not None) and _is_operation(left)
+    is_structure = value.op in _STRUCTURES or multiple_of_identity(value) is not None
+    return is_structure and _is_operation(left)
 
 
 def _is_operation(expr: Expr) -> bool:
     """Whether an expression consists of operations on letters of sets or matrices."""
     if expr.op == "sym":
         return expr.name[0].isupper()
-    return expr.op in _OF_SETS and bool(symbols(expr) or expr.op == "num") and all(map(_is_operation, expr.args))
+    if expr.op == "num":
+        return True
+    return expr.op in _OF_SETS and bool(symbols(expr)) and all(map(_is_operation, expr.args))
 
 
 def by_name(a: Parts, b: Parts) -> tuple[Parts, Parts] | None:
@@ -43,9 +46,11 @@ def by_name(a: Parts, b: Parts) -> tuple[Parts, Parts] | None:
     if not any(part.args[0].op == "text" for part in a + b):
         return None
     for key in (_name, _initial):
-        first, second = ({key(part): part.args[1] for part in side} for side in (a, b))
-        if first.keys() == second.keys() and len(first) == len(a):
-            return tuple(first.values()), tuple(second[name] for name in first)
+        value_of = {key(part): part.args[1] for part in a}
+        other_of = {key(part): part.args[1] for part in b}
+        unambiguous = len(value_of) == len(a)
+        if unambiguous and value_of.keys() == other_of.keys():
+            return tuple(value_of.values()), tuple(other_of[name] for name in value_of)
     return tuple(part.args[1] for part in a), tuple(part.args[1] for part in b)
 
 
@@ -59,8 +64,10 @@ def _initial(part: Expr) -> str:
 
 def ordered_numbers(chain: Expr) -> Parts:
     """The numbers of a chain that is true and has one direction, ``1<2<3``, in its order; empty for anything else."""
+    if chain.op != "rel":
+        return ()
     signs = set(chain.name.split())
-    if chain.op != "rel" or len(signs) != 1 or not signs <= {"<", ">", r"\le", r"\ge"}:
+    if signs not in ({"<"}, {">"}, {r"\le"}, {r"\ge"}):
         return ()
     if not all(map(is_constant, chain.args)):
         return ()
@@ -68,6 +75,8 @@ def ordered_numbers(chain: Expr) -> Parts:
         values = [as_float(side) for side in chain.args]
     except (Undecided, NotReal, OverflowError):
         return ()
-    rising = sorted(values, reverse=bool(signs & {">", r"\ge"}))
-    distinct = len(set(values)) == len(values) or bool(signs & {r"\le", r"\ge"})
-    return chain.args if values == rising and distinct else ()
+    (sign,) = signs
+    in_order = values == sorted(values, reverse=sign in (">", r"\ge"))
+    strict = sign in ("<", ">")
+    distinct = len(set(values)) == len(values)
+    return chain.args if in_order and (distinct or not strict) else ()

@@ -32,19 +32,28 @@ def matched(a: Expr, b: Expr) -> Iterator[Pair]:
     """Two answers, at least one a family, without domains and with common names of parameters."""
     if a.op != "family":
         a, b = b, a
+    value = a.args[0]
     mine = [parameter.name for parameter in a.args[1:]]
     if b.op == "family":
-        theirs = dict(zip((parameter.name for parameter in b.args[1:]), b.name, strict=True))
-        if sorted(a.name) == sorted(b.name):
-            orders = (order for order in permutations(theirs) if [theirs[name] for name in order] == list(a.name))
-            yield from (_aligned(a.args[0], mine, b.args[0], list(order)) for order in orders)
+        domain_of = dict(zip((parameter.name for parameter in b.args[1:]), b.name, strict=True))
+        for order in permutations(domain_of):
+            if [domain_of[name] for name in order] == list(a.name):
+                yield _aligned(value, mine, b.args[0], list(order))
         return
-    own = symbols(a.args[0])
+    own = symbols(value)
     used = [name for name in mine if name in own]
-    letters = frozenset().union(*(_LETTERS.get(domain, frozenset()) for domain in a.name)) - own
-    free = [name for name in sorted(symbols(b)) if name in mine or (name in letters and not _is_counted(b, name))]
-    if len(free) == len(used) and (set("ZN").issuperset(a.name) or not _is_periodic(b) or set(free) <= _REAL):
-        yield from (_aligned(a.args[0], used, b, list(order)) for order in permutations(free))
+    usual = frozenset().union(*(_LETTERS.get(domain, frozenset()) for domain in a.name)) - own
+    free = []
+    for name in sorted(symbols(b)):
+        is_usual = name in usual and not _is_counted(b, name)
+        if name in mine or is_usual:
+            free.append(name)
+    if len(free) != len(used):
+        return
+    # Periods are counted in whole steps: with a real parameter on one side, k\pi on the other is another set.
+    if set("ZN").issuperset(a.name) or not _is_periodic(b) or set(free) <= _REAL:
+        for order in permutations(free):
+            yield _aligned(value, used, b, list(order))
 
 
 def bound(builder: Expr) -> Expr:
@@ -65,14 +74,17 @@ def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
         return
     if len(x - y) == len(y - x) == 1:
         (p,), (q,) = x - y, y - x
-        whole = {p, q} <= WHOLE and all(_is_periodic(side) for side in (a, b))
-        moving = {p, q} <= _REAL and all(_moves(side, name) for side, name in ((a, p), (b, q)))
+        whole = {p, q} <= WHOLE and _is_periodic(a) and _is_periodic(b)
+        moving = {p, q} <= _REAL and _moves(a, p) and _moves(b, q)
         if whole or moving:
             yield _aligned(a, [p], b, [q])
     mine, theirs = _integration_constants(x, y), _integration_constants(y, x)
+    if not 0 < len(mine) == len(theirs) <= MAX_PARAMETERS:
+        return
     common = (x - set(mine)) & (y - set(theirs))
-    if 0 < len(mine) == len(theirs) <= MAX_PARAMETERS and common & _VARIABLES and not common & _NEIGHBOURS:
-        yield from (_aligned(a, mine, b, list(order)) for order in permutations(theirs))
+    if common & _VARIABLES and not common & _NEIGHBOURS:
+        for order in permutations(theirs):
+            yield _aligned(a, mine, b, list(order))
 
 
 def _letters(expr: Expr) -> frozenset[str]:
@@ -103,9 +115,10 @@ def _moves(expr: Expr, parameter: str) -> bool:
         return expr.name == "=" and _moves(expr.args[-1], parameter)
     if expr.op not in ("tuple", "matrix", "list"):
         return False
-    equations = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
-    dependencies = [symbols(part.args[-1] if equations else part) for part in expr.args]
-    return set().union(*dependencies) == {parameter} and sum(map(bool, dependencies)) > 1
+    named = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
+    coordinates = [part.args[-1] if named else part for part in expr.args]
+    moving = [letters for letters in map(symbols, coordinates) if letters]
+    return len(moving) > 1 and set().union(*moving) == {parameter}
 
 
 def shifted(a: Expr, b: Expr) -> bool:
@@ -116,10 +129,11 @@ def shifted(a: Expr, b: Expr) -> bool:
         a, b = (side.args[1] if side.op == "rel" and side.name == "=" else side for side in (a, b))
     if "?0" not in symbols(a) & symbols(b):
         return False
-    (first, step), (other, same_step) = (_progression(side) for side in (a, b))
-    if not any(same_value(same_step, turned) is True for turned in (step, neg(step))):
+    first, step = _progression(a)
+    other_first, other_step = _progression(b)
+    if same_value(other_step, step) is not True and same_value(other_step, neg(step)) is not True:
         return False
-    gap = add([other, neg(first)])
+    gap = add([other_first, neg(first)])
     try:
         steps = round(as_float(div(gap, step)))
     except (Undecided, NotReal, OverflowError):
@@ -129,7 +143,7 @@ def shifted(a: Expr, b: Expr) -> bool:
 
 def _progression(expr: Expr) -> tuple[Expr, Expr]:
     """The value at 0 and the step."""
-    first, second = (at_index(expr, n) for n in (0, 1))
+    first, second = at_index(expr, 0), at_index(expr, 1)
     return first, add([second, neg(first)])
 
 
@@ -153,8 +167,10 @@ def is_whole(a: Expr, b: Expr) -> bool:
 def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:
     """The symbols of one side that are constants of integration, given that the other side has such constants."""
     named = [name for name in sorted(own) if is_constant_name(name)]
+    if named:
+        return named
     explicit = any(name == "C" or "_" in name for name in other if is_constant_name(name))
-    return named or [name for name in sorted(own - other) if name in _OTHER_CONSTANTS and explicit]
+    return [name for name in sorted(own - other) if name in _OTHER_CONSTANTS] if explicit else []
 
 
 def is_constant_name(name: str) -> bool:
@@ -169,9 +185,12 @@ def expand_signs(expr: Expr) -> Expr:
     if expr.op == "family":
         return expr
     if expr.op == "builder" and any(map(_has_sign, expr.args[1:])):
-        return expr._replace(args=(expr.args[0], *(part for arg in expr.args[1:] for part in _condition(arg))))
+        head, *relations = expr.args
+        conditions = [condition for relation in relations for condition in _conditions(relation)]
+        return expr._replace(args=(head, *conditions))
     if expr.op in ("list", "set"):
-        return expr._replace(args=tuple(value for part in expr.args for value in _readings(part)))
+        values = [value for part in expr.args for value in _readings(part)]
+        return expr._replace(args=tuple(values))
     if expr.op == "rel" and expr.name == "=" and _both_tuples(expr):
         pairs = zip(expr.args[0].args, expr.args[1].args, strict=True)
         return Expr("list", tuple(Expr("rel", pair, "=") for pair in pairs))
@@ -179,17 +198,20 @@ def expand_signs(expr: Expr) -> Expr:
     return readings[0] if len(readings) == 1 else Expr("list", readings)
 
 
-def _condition(relation: Expr) -> tuple[Expr, ...]:
-    r"""The condition of a set: ``x \ne \pm 1`` excludes both; other relations hold for either sign."""
+def _conditions(relation: Expr) -> tuple[Expr, ...]:
+    r"""The conditions of a set: ``x \ne \pm 1`` excludes both; other relations hold for either sign."""
     readings = _readings(relation)
-    return readings if len(readings) == 1 or relation.name == r"\ne" else (Expr("list", readings, "or"),)
+    if len(readings) == 1 or relation.name == r"\ne":
+        return readings
+    return (Expr("list", readings, "or"),)
 
 
 def _both_tuples(relation: Expr) -> bool:
+    """Whether an equation gives letters their values by position, ``(x,y)=(1,2)``."""
     left, right = relation.args
-    return (
-        left.op == right.op == "tuple" and len(left.args) == len(right.args) and all(a.op == "sym" for a in left.args)
-    )
+    if not left.op == right.op == "tuple" or len(left.args) != len(right.args):
+        return False
+    return all(name.op == "sym" for name in left.args)
 
 
 def _readings(expr: Expr) -> tuple[Expr, ...]:

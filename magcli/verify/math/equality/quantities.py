@@ -27,11 +27,14 @@ def _split_letters(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Ex
         letters.append((expr.name, power))
         return ONE
     if expr.op == "^" and expr.args[0].op == "sym" and expr.args[1].op == "num":
-        whole = expr.args[1].number.denominator == 1
-        return _split_letters(expr.args[0], power * int(expr.args[1].number), letters) if whole else None
+        letter, exponent = expr.args
+        if exponent.number.denominator != 1:
+            return None
+        return _split_letters(letter, power * int(exponent.number), letters)
     if expr.op in ("*", "/"):
-        first = _split_letters(expr.args[0], power, letters)
-        second = _split_letters(expr.args[1], power if expr.op == "*" else -power, letters)
+        left, right = expr.args
+        first = _split_letters(left, power, letters)
+        second = _split_letters(right, power if expr.op == "*" else -power, letters)
         if first is None or second is None:
             return None
         return mul(first, second) if expr.op == "*" else div(first, second)
@@ -43,14 +46,21 @@ def _has_letter(expr: Expr) -> bool:
 
 
 def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
+    """All ways to read letters and their powers as units: the power of each unit by its name."""
     if not letters:
         return [{}]
     readings = []
     for size in range(1, min(_MAX_SYMBOL_LENGTH, len(letters)) + 1):
-        head, power = letters[:size], letters[size - 1][1]
-        name = SYMBOLS.get("".join(letter for letter, _ in head))
-        if name and all(p == 1 or (power < 0 and p == -1) for _, p in head[:-1]):
-            readings += [rest | {name: rest.get(name, 0) + power} for rest in _unit_readings(letters[size:])]
+        symbol = letters[:size]
+        name = SYMBOLS.get("".join(letter for letter, _ in symbol))
+        if not name:
+            continue
+        # The power of a symbol stands at its last letter; below a fraction bar the others have -1.
+        *before, power = (exponent for _, exponent in symbol)
+        if any(exponent != 1 and not (exponent == -1 and power < 0) for exponent in before):
+            continue
+        for rest in _unit_readings(letters[size:]):
+            readings.append(rest | {name: rest.get(name, 0) + power})
     return readings
 
 
@@ -67,7 +77,9 @@ _UNIT_VECTORS = tuple(map(_unit_vector, "ijk"))
 def entries(vector: Expr) -> tuple[Expr, ...]:
     """The entries of a tuple in parentheses or of a matrix with one row or column; empty for anything else."""
     if vector.op == "tuple":
-        return vector.args if vector.name == "()" or (vector.name == "[]" and len(vector.args) > 2) else ()
+        # [a,b] is an interval.
+        is_vector = vector.name == "()" or (vector.name == "[]" and len(vector.args) > 2)
+        return vector.args if is_vector else ()
     if vector.op != "matrix" or 1 not in (len(vector.args), len(vector.args[0].args)):
         return ()
     return tuple(cell for row in vector.args for cell in row.args)
@@ -77,11 +89,14 @@ def same_vector(a: Expr, b: Expr) -> bool:
     """Whether a vector by its entries equals a linear combination of unit vectors."""
     listed, combined = (a, b) if entries(a) else (b, a)
     cells = entries(listed)
-    names = [Expr("sym", name=f"?{letter}") for letter in "ijk"[: len(cells)]]
-    total = _unit_vectors(combined)
-    if not 2 <= len(cells) <= 3 or not ({"?j", "?k"} & symbols(total) or _has_unit_vector(combined)):
+    if not 2 <= len(cells) <= 3:
         return False
-    return same_value(total, add([mul(cell, name) for cell, name in zip(cells, names, strict=True)])) is True
+    total = _unit_vectors(combined)
+    # i alone may be the imaginary unit.
+    if not ({"?j", "?k"} & symbols(total) or _has_unit_vector(combined)):
+        return False
+    terms = [mul(cell, Expr("sym", name=f"?{letter}")) for cell, letter in zip(cells, "ijk", strict=False)]
+    return same_value(total, add(terms)) is True
 
 
 def _has_unit_vector(expr: Expr) -> bool:

@@ -41,12 +41,13 @@ def same_region(a: Region, b: Region) -> bool:
     """Whether two regions contain the same numbers; the names of two named variables must agree."""
     if len(a.intervals) != len(b.intervals) or (a.name and b.name and a.name != b.name):
         return False
-    return all(
-        (x.low_closed, x.high_closed) == (y.low_closed, y.high_closed)
-        and _same_end(x.low, y.low)
-        and _same_end(x.high, y.high)
-        for x, y in zip(a.intervals, b.intervals, strict=True)
-    )
+    return all(map(_same_interval, a.intervals, b.intervals))
+
+
+def _same_interval(a: Interval, b: Interval) -> bool:
+    if (a.low_closed, a.high_closed) != (b.low_closed, b.high_closed):
+        return False
+    return _same_end(a.low, b.low) and _same_end(a.high, b.high)
 
 
 def _same_end(a: Expr, b: Expr) -> bool:
@@ -57,7 +58,9 @@ def region(expr: Expr) -> Region | None:
     """The region that an answer describes; None if it describes none."""
     try:
         described = _region(expr)
-        return None if described is None else Region(_merge(described.intervals), described.name)
+        if described is None:
+            return None
+        return Region(_merge(described.intervals), described.name)
     except (Undecided, NotReal):
         return None
 
@@ -104,14 +107,16 @@ def _relation(expr: Expr) -> Region | None:
     r"""``x>3``, ``1<x<5``, ``|x|<2``, ``x\ne 1`` and ``x \in ..``, where ``x`` is a symbol or ``f(x)``."""
     signs = expr.name.split()
     if signs == [r"\in"]:
-        inner = _region(expr.args[1])
-        if inner is None or not _is_variable(expr.args[0]):
+        variable, described = expr.args
+        inner = _region(described)
+        if inner is None or not _is_variable(variable):
             return None
-        return Region(inner.intervals, _variable(expr.args[0]))
+        return Region(inner.intervals, _variable(variable))
     if not 1 <= len(signs) <= 2 or not set(signs) <= _FLIPPED.keys() or set(signs) == {"="}:
         return None
-    middle = expr.args[1] if len(signs) == 2 else next((side for side in expr.args if symbols(side)), expr.args[0])
-    subject = middle.args[0] if middle.op == "f" and middle.name == "abs" else middle
+    middle = expr.args[1] if len(signs) == 2 else _with_letter(expr.args)
+    of_absolute_value = middle.op == "f" and middle.name == "abs"
+    subject = middle.args[0] if of_absolute_value else middle
     if not _is_variable(subject):
         return None
     intervals = EVERYTHING
@@ -121,7 +126,17 @@ def _relation(expr: Expr) -> Region | None:
             return None
         half_line = _half_line(sign, right) if left == middle else _half_line(_FLIPPED[sign], left)
         intervals = _intersect(intervals, half_line)
-    return Region(_preimage_of_abs(intervals) if subject is not middle else intervals, _variable(subject))
+    if of_absolute_value:
+        intervals = _preimage_of_abs(intervals)
+    return Region(intervals, _variable(subject))
+
+
+def _with_letter(sides: tuple[Expr, ...]) -> Expr:
+    """The first side with a letter; of numbers the first one."""
+    for side in sides:
+        if symbols(side):
+            return side
+    return sides[0]
 
 
 def _is_variable(expr: Expr) -> bool:
@@ -146,8 +161,10 @@ def _half_line(sign: str, end: Expr) -> tuple[Interval, ...]:
 
 def _preimage_of_abs(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
     """The numbers whose absolute value is in the intervals."""
-    positive = _intersect(intervals, (Interval(Expr("num"), True, INFINITY, False),))
-    return tuple(Interval(neg(p.high), p.high_closed, neg(p.low), p.low_closed) for p in positive) + positive
+    not_negative = (Interval(num(0), True, INFINITY, False),)
+    positive = _intersect(intervals, not_negative)
+    mirrored = tuple(Interval(neg(p.high), p.high_closed, neg(p.low), p.low_closed) for p in positive)
+    return mirrored + positive
 
 
 def _set_builder(expr: Expr) -> Region | None:
@@ -179,18 +196,24 @@ def _relations(expr: Expr) -> Region | None:
 
     Without a conjunction it is the intersection unless that is empty (``x>1, x\\ne 3``), else the union.
     """
-    parts = [_region(part) for part in expr.args if part.op == "rel"]
-    if len(parts) != len(expr.args) or any(part is None for part in parts) or expr.name not in ("", "and", "or"):
+    if expr.name not in ("", "and", "or"):
         return None
-    regions = [part for part in parts if part is not None]
-    if len({part.name for part in regions}) != 1:
+    regions: list[Region] = []
+    for part in expr.args:
+        inner = _region(part) if part.op == "rel" else None
+        if inner is None:
+            return None
+        regions.append(inner)
+    names = {described.name for described in regions}
+    if len(names) != 1:
         return None
+    (name,) = names
     common = EVERYTHING
-    for part in regions:
-        common = _intersect(_merge(common), _merge(part.intervals))
+    for described in regions:
+        common = _intersect(_merge(common), _merge(described.intervals))
     if expr.name == "and" or (common and not expr.name):
-        return Region(common, regions[0].name)
-    return Region(tuple(interval for part in regions for interval in part.intervals), regions[0].name)
+        return Region(common, name)
+    return Region(tuple(interval for described in regions for interval in described.intervals), name)
 
 
 def as_float(expr: Expr) -> float:
@@ -252,10 +275,13 @@ def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> tuple[Interv
         raise Undecided("too-long")
     overlaps = []
     for x, y in product(a, b):
-        low, high = max(x, y, key=_low_end), min(x, y, key=_high_end)
-        (start, is_open), (end, is_closed) = _low_end(low), _high_end(high)
-        if start < end or (start == end and is_closed and not is_open):
-            overlaps.append(Interval(low.low, low.low_closed, high.high, high.high_closed))
+        later = max(x, y, key=_low_end)
+        earlier = min(x, y, key=_high_end)
+        low, low_open = _low_end(later)
+        high, high_closed = _high_end(earlier)
+        is_one_point = low == high and high_closed and not low_open
+        if low < high or is_one_point:
+            overlaps.append(Interval(later.low, later.low_closed, earlier.high, earlier.high_closed))
     return tuple(overlaps)
 
 
@@ -268,26 +294,33 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
     bars, letters = list(_absolute_values(expr)), symbols(expr)
     if not len(bars) == len(letters) == 1:
         return False
-    (letter,) = letters
-    inner = bars[0].args[0]
+    (bar,), (letter,) = bars, letters
+    inner = bar.args[0]
     slope, offset = _linear(inner) or (Fraction(0), Fraction(0))
     if not slope:
         return False
     root = num(-offset / slope)
     right = (Interval(root, True, INFINITY, False),)
     left = (Interval(MINUS_INFINITY, False, root, True),)
-    choices = [
-        (right if slope > 0 else left, substitute(expr, bars[0], inner)),
-        (left if slope > 0 else right, substitute(expr, bars[0], neg(inner))),
+    not_negative, not_positive = (right, left) if slope > 0 else (left, right)
+    branches = [
+        (not_negative, substitute(expr, bar, inner)),
+        (not_positive, substitute(expr, bar, neg(inner))),
         ((Interval(root, True, root, True),), substitute(expr, Expr("sym", name=letter), root)),
     ]
     covered: tuple[Interval, ...] = ()
-    for value, condition in (row.args for row in cases.args if len(row.args) == 2):
-        row = _case_condition(condition, letter, covered)
-        fitting = [branch for half, branch in choices if same_region(Region(_intersect(row, half)), Region(row))]
-        if not row or not any(same_value(value, branch) is True for branch in fitting):
+    for row in cases.args:
+        if len(row.args) != 2:
+            continue
+        value, condition = row.args
+        where = _case_condition(condition, letter, covered)
+        if not where:
             return False
-        covered += row
+        # The branches whose half-line, or point, contains the whole region of the row.
+        fitting = [branch for half, branch in branches if same_region(Region(_intersect(where, half)), Region(where))]
+        if not any(same_value(value, branch) is True for branch in fitting):
+            return False
+        covered += where
     return _merge(covered) == EVERYTHING
 
 
@@ -308,14 +341,20 @@ def _absolute_values(expr: Expr) -> frozenset[Expr]:
 
 def _linear(expr: Expr) -> tuple[Fraction, Fraction] | None:
     """Slope and offset of a linear expression in one letter; None for anything else."""
-    if expr.op in ("num", "sym"):
-        return (Fraction(0), expr.number) if expr.op == "num" else (Fraction(1), Fraction(0))
+    if expr.op == "num":
+        return Fraction(0), expr.number
+    if expr.op == "sym":
+        return Fraction(1), Fraction(0)
+    if expr.op not in ("+", "*", "/"):
+        return None
     parts = [part for part in map(_linear, expr.args) if part is not None]
-    if len(parts) < len(expr.args) or expr.op not in ("+", "*", "/"):
+    if len(parts) < len(expr.args):
         return None
     if expr.op == "+":
-        return sum((a for a, _ in parts), Fraction(0)), sum((b for _, b in parts), Fraction(0))
+        slopes, offsets = zip(*parts, strict=True)
+        return sum(slopes, Fraction(0)), sum(offsets, Fraction(0))
     (a, b), (c, d) = parts
     if expr.op == "/":
         return None if c or not d else (a / d, b / d)
+    # (ax+b)(cx+d), of which one factor must be a number
     return None if a and c else (a * d + b * c, b * d)

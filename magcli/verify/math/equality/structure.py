@@ -57,30 +57,38 @@ def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Decision:
 
 def _drop_assignment(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     """``x=5`` compared with a single answer is 5; ``x \\in \\{1,2\\}`` compared with a list is that set."""
-    for one, other in ((a, b), (b, a)):
-        if one.op == "rel" and one.name == r"\in" and one.args[1].op == "set" and other.op in ("list", "set"):
-            return (one.args[1], other) if other is b else (other, one.args[1])
-        if _names_set(one) and other.op in ("list", "set"):
-            return (one.args[1], other) if other is b else (other, one.args[1])
-        if one.op == "rel" and one.name == "=" and other.op in _SINGLE:
-            one = _name_first(one)
-            if is_name(one.args[0]):
-                return (one.args[1], other) if other is b else (other, one.args[1])
-    return a, b
+    value = _value_beside(a, b)
+    if value is not None:
+        return value, b
+    value = _value_beside(b, a)
+    return (a, b) if value is None else (a, value)
 
 
-def _names_set(expr: Expr) -> bool:
-    r"""Whether an answer is a name and its set: ``L=\{1,2\}``."""
-    return expr.op == "rel" and expr.name == "=" and expr.args[1].op == "set" and is_name(expr.args[0])
+def _value_beside(named: Expr, other: Expr) -> Expr | None:
+    r"""The value of a named answer where the other one is the bare value or set; None if it is compared as written."""
+    if named.op != "rel" or named.name not in ("=", r"\in"):
+        return None
+    if other.op in ("list", "set"):
+        name, value = named.args
+        is_set = value.op == "set" and (named.name == r"\in" or is_name(name))
+        return value if is_set else None
+    if named.name == "=" and other.op in _SINGLE:
+        name, value = _name_first(named).args
+        return value if is_name(name) else None
+    return None
 
 
 def _families(a: Expr, b: Expr, depth: int) -> Decision:
     """Answers with free parameters, up to renaming."""
     a, b = _as_family(a), _as_family(b)
-    whole, real = is_whole(a, b), a.name == b.name == "R"
-    return any(
-        same(x, y, depth)[0] or (whole and _progressions(x, y)) or (real and same_line(x, y)) for x, y in matched(a, b)
-    ), "parameter"
+    whole = is_whole(a, b)
+    real = a.name == b.name == "R"
+    for x, y in matched(a, b):
+        if same(x, y, depth)[0]:
+            return True, "parameter"
+        if (whole and _progressions(x, y)) or (real and same_line(x, y)):
+            return True, "parameter"
+    return False, "parameter"
 
 
 def _progressions(a: Expr, b: Expr) -> bool:
@@ -93,19 +101,26 @@ def _units(a: Expr, b: Expr, depth: int) -> Decision:
     """A unit may be missing on one side; two must be the same. For degrees and percentages see ``_converted``."""
     if a.op not in ("unit", "percent"):
         a, b = b, a
+    body = a.args[0]
     if b.op in ("list", "rel", "choice", "set", "tuple"):
         return _unit_with_structure(a, b, depth)
-    if a.op == "unit" and b.op in ("*", "/", "^") and (value := strip_unit(b, a.name)):
-        return same(a.args[0], value, depth)
+    if a.op == "unit" and b.op in ("*", "/", "^"):
+        # 5m may have been read as a product with the letter m.
+        value = strip_unit(b, a.name)
+        if value is not None:
+            return same(body, value, depth)
     if {a.name, b.name} == {"degree", "radian"} and a.op == b.op:
         degrees, radians = (a, b) if a.name == "degree" else (b, a)
         return same_value(_in_radians(degrees.args[0]), radians.args[0]) is True, "unit"
     if b.op in ("unit", "percent"):
         alike = a.op == b.op and compatible(a.name, b.name)
-        return same(a.args[0], b.args[0], depth) if alike else (False, "unit")
-    omissible = a.name not in (PRIME, DOUBLE_PRIME) if a.op == "unit" else b.op != "num" or abs(b.number) >= 1
-    same_body, path = same(a.args[0], b, depth)
-    return (same_body and omissible) or _converted(a, b), "percent" if a.op == "percent" else path
+        return same(body, b.args[0], depth) if alike else (False, "unit")
+    same_body, path = same(body, b, depth)
+    if a.op == "percent":
+        omissible = b.op != "num" or abs(b.number) >= 1  # 50 may be 50%, but 0.5 is not 0.5%
+        return (same_body and omissible) or _converted(a, b), "percent"
+    omissible = a.name not in (PRIME, DOUBLE_PRIME)
+    return (same_body and omissible) or _converted(a, b), path
 
 
 def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
@@ -120,11 +135,11 @@ def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
 def _converted(a: Expr, b: Expr) -> bool:
     """``50%`` is 1/2 and ``90^\\circ`` is ``\\pi/2``; ``300%`` is not 3, which may be a percentage itself."""
     if a.op == "percent":
-        value = div(a.args[0], num(100))
-        fits = b.op != "num" or b.number.denominator > 1 or abs(b.number) <= 1
-        return fits and same_value(value, b) is True
-    turned = a.name == "degree" and b.op != "num" and not symbols(b)
-    return turned and same_value(_in_radians(a.args[0]), b) is True
+        may_be_share = b.op != "num" or b.number.denominator > 1 or abs(b.number) <= 1
+        return may_be_share and same_value(div(a.args[0], num(100)), b) is True
+    if a.name != "degree" or b.op == "num" or symbols(b):
+        return False
+    return same_value(_in_radians(a.args[0]), b) is True
 
 
 def _in_radians(degrees: Expr) -> Expr:
@@ -132,16 +147,19 @@ def _in_radians(degrees: Expr) -> Expr:
 
 
 def _relations(a: Expr, b: Expr, depth: int) -> Decision:
-    if a.op == b.op == "rel" and a.name == b.name and a.name in _STRUCTURAL:
-        return _structural(a, b, depth), "relation"
-    if a.op == b.op == "rel" and a.name == b.name == "=":
-        return _equations(_name_first(a), _name_first(b), depth)
+    if a.op == b.op == "rel" and a.name == b.name:
+        if a.name in _STRUCTURAL:
+            return _structural(a, b, depth), "relation"
+        if a.name == "=":
+            return _equations(_name_first(a), _name_first(b), depth)
     for one, other in ((a, b), (b, a)):
-        if one.op == "rel" and one.name == "=":
-            one = _name_first(one)
-            if other.op != "rel" or region(other) is not None:
-                named = is_name(one.args[0]) or all(map(is_constant, one.args)) or names_structure(one)
-                return same(one.args[1], other, depth) if named else (False, "equation")
+        is_equation = one.op == "rel" and one.name == "="
+        if is_equation and (other.op != "rel" or region(other) is not None):
+            equation = _name_first(one)
+            left, value = equation.args
+            of_constants = is_constant(left) and is_constant(value)
+            gives_value = is_name(left) or of_constants or names_structure(equation)
+            return same(value, other, depth) if gives_value else (False, "equation")
     x, y = region(a), region(b)
     if x is not None and y is not None:
         return same_region(x, y), "region"
@@ -176,11 +194,11 @@ def _equations(a: Expr, b: Expr, depth: int) -> Decision:
     if (a.args[1].op == "residue") != (b.args[1].op == "residue"):
         return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
     if all(is_name(side.args[0]) or is_function(side.args[0]) for side in (a, b)):
-        rename_symbol = same_name(a, b)
-        if rename_symbol is not None:
-            return same(rename_symbol[0], rename_symbol[1], depth)
-    if any(side.op not in ARITHMETIC for relation in (a, b) for side in relation.args):
-        pairs = zip(a.args, b.args, strict=True)
+        assigned = same_name(a, b)
+        if assigned is not None:
+            return same(*assigned, depth)
+    pairs = zip(a.args, b.args, strict=True)
+    if any(side.op not in ARITHMETIC for side in a.args + b.args):
         return all(same(x, y, depth)[0] for x, y in pairs), "equation"
     return same_equation(a, b), "equation"
 
@@ -202,9 +220,10 @@ def _sets(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op == b.op == "builder" and len(a.args) == len(b.args):
         head, *conditions = bound(a).args
         other, *others = bound(b).args
-        return same(head, other, depth)[0] and _any_order(tuple(conditions), tuple(others), depth), "structure"
-    if a.op == b.op and a.op == r"\setminus":
-        return all(same(p, q, depth)[0] for p, q in zip(a.args, b.args, strict=True)), "structure"
+        same_head = same(head, other, depth)[0]
+        return same_head and _any_order(tuple(conditions), tuple(others), depth), "structure"
+    if a.op == b.op == r"\setminus":
+        return _in_order(a.args, b.args, depth)
     if "rel" in (a.op, b.op):
         return _relations(a, b, depth)
     return False, "region"
@@ -216,27 +235,42 @@ def _flatten(expr: Expr, op: Op) -> tuple[Expr, ...]:
 
 def _structures(a: Expr, b: Expr, depth: int) -> Decision:
     """Lists and sets in any order, tuples in order; a single answer is a one-element list."""
-    if {a.op, b.op} <= {"list", "set"} and _are_alternatives(a) != _are_alternatives(b):
+    ops = {a.op, b.op}
+    if ops <= {"list", "set"} and _are_alternatives(a) != _are_alternatives(b):
         return False, "structure"
-    if "rel" in (a.op, b.op) and (ordered := ordered_numbers(a) or ordered_numbers(b)):
-        return _in_order(ordered, (b if a.op == "rel" else a).args, depth)
+    if "rel" in ops:
+        ordered = ordered_numbers(a) or ordered_numbers(b)
+        listed = b if a.op == "rel" else a
+        if ordered:
+            return _in_order(ordered, listed.args, depth)
     if any(has_inequalities(side) or (side.op == "list" and side.name) for side in (a, b)):
         return _conjunctions(a, b, depth)
-    if {a.op, b.op} == {"tuple", "matrix"}:
+    if ops == {"tuple", "matrix"}:
         return _vectors(a, b, depth)
-    if a.op == b.op == "tuple":
+    if ops == {"tuple"}:
         return _tuples(a, b, depth)
-    if "tuple" in (a.op, b.op) and {a.op, b.op} & _SUMS:
+    if "tuple" in ops and ops & _SUMS:
         return same_vector(a, b), "structure"
-    if {a.op, b.op} <= _PARTED and _only_one_side_is_named(a, b):
+    if ops <= _PARTED and _only_one_side_is_named(a, b):
         return _coordinates(a, b, depth)
-    if "tuple" in (a.op, b.op):
-        one, other = (a, b) if a.op == "tuple" else (b, a)
-        single = other.args if other.op in ("list", "set") else (other,)
-        is_ordered = one.name == "()" or (one.name == "[]" and len(one.args) > 2)  # [0,1] may be an interval
-        if other.op == "list" and is_ordered and not repeats_name(other.args):
-            return _in_order(one.args, in_name_order(other.args), depth)
-        return same(one, single[0], depth) if len(single) == 1 and other.op != single[0].op else (False, "structure")
+    if "tuple" in ops:
+        return _point_with_list(a, b, depth) if a.op == "tuple" else _point_with_list(b, a, depth)
+    return _collections(a, b, depth)
+
+
+def _point_with_list(point: Expr, other: Expr, depth: int) -> Decision:
+    """A point compared with the list of its coordinates (``x=1, y=2``), or with a list or set of one point."""
+    listed = other.args if other.op in ("list", "set") else (other,)
+    is_ordered = point.name == "()" or (point.name == "[]" and len(point.args) > 2)  # [0,1] may be an interval
+    if other.op == "list" and is_ordered and not repeats_name(listed):
+        return _in_order(point.args, in_name_order(listed), depth)
+    if len(listed) == 1 and other.op != listed[0].op:
+        return same(point, listed[0], depth)
+    return False, "structure"
+
+
+def _collections(a: Expr, b: Expr, depth: int) -> Decision:
+    """The parts of lists and sets in any order; long ones in order, since any order takes quadratic time."""
     x, y = (side.args if side.op in ("list", "set") else (side,) for side in (a, b))
     if len(x) == len(y) > 1 and any(part.op == "set" for part in x) != any(part.op == "set" for part in y):
         return False, "structure"  # {1}, {2} is not {1, 2}
@@ -244,9 +278,12 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
     if len(x) != len(y):
         return False, "structure"
     x, y = drop_indices(x, y)
-    if (paired := by_name(x, y)) is not None:
+    paired = by_name(x, y)
+    if paired is not None:
         return _in_order(*paired, depth)
-    return (_in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)), "structure"
+    if len(x) > MAX_UNORDERED:
+        return _in_order(x, y, depth)
+    return _any_order(x, y, depth), "structure"
 
 
 def _are_alternatives(expr: Expr) -> bool:
@@ -262,16 +299,19 @@ def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
     x, y = region(a), region(b)
     if x is not None and y is not None:
         return same_region(x, y), "region"
+    restricted = has_inequalities(a) or has_inequalities(b)
     if a.op == b.op == "list":
-        restricted = has_inequalities(a) or has_inequalities(b)
-        words = [side.name or "and" * restricted for side in (a, b)]
-        if restricted or (all(words) and words[0] != words[1]):
-            alike = words[0] == words[1] and len(a.args) == len(b.args)
+        unwritten = "and" if restricted else ""
+        word, other_word = a.name or unwritten, b.name or unwritten
+        both_written = word != "" and other_word != ""
+        if restricted or (both_written and word != other_word):
+            alike = word == other_word and len(a.args) == len(b.args)
             return alike and _any_order(a.args, b.args, depth), "relation"
-    elif has_inequalities(a) or has_inequalities(b):
+    elif restricted:
         return False, "relation"
-    bare = [side._replace(name="") if side.op == "list" else side for side in (a, b)]
-    return _structures(bare[0], bare[1], depth)
+    # Between equations the conjunction of one side alone says no more than a comma.
+    a, b = (side._replace(name="") if side.op == "list" else side for side in (a, b))
+    return _structures(a, b, depth)
 
 
 def _tuples(a: Expr, b: Expr, depth: int) -> Decision:
@@ -297,11 +337,12 @@ def _only_one_side_is_named(a: Expr, b: Expr) -> bool:
 
     Values of one letter (``x_1=1, x_2=2``) and named points (``A(1,2), B(3,4)``) may be in any order.
     """
-    named = [_assigned_letters(a), _assigned_letters(b)]
-    if all(part.op != "rel" or part.args[-1].op == "tuple" for side in (a, b) for part in side.args):
+    if all(part.op != "rel" or part.args[-1].op == "tuple" for part in a.args + b.args):
         return False
-    full = [len(names) == len(side.args) > 1 for names, side in zip(named, (a, b), strict=True)]
-    return (full[0] and not named[1]) or (full[1] and not named[0])
+    names, other_names = _assigned_letters(a), _assigned_letters(b)
+    if not other_names:
+        return len(names) == len(a.args) > 1
+    return not names and len(other_names) == len(b.args) > 1
 
 
 def _assigned_letters(side: Expr) -> set[str]:
@@ -335,19 +376,24 @@ def _match_all(a: Iterable[Expr], b: Iterable[Expr], equal: Callable[[Expr, Expr
     """Whether each part has a partner of its own, chosen greedily."""
     left = list(b)
     for part in a:
-        match = next((at for at, other in enumerate(left) if equal(part, other)), None)
-        if match is None:
+        for at, other in enumerate(left):
+            if equal(part, other):
+                del left[at]
+                break
+        else:
             return False
-        del left[match]
     return not left
 
 
 def _matrices(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op in ARITHMETIC or b.op in ARITHMETIC:
         matrix, expr = (a, b) if a.op == "matrix" else (b, a)
-        return _is_identity_times(matrix, expr, depth) or (expr.op in _SUMS and same_vector(a, b)), "structure"
-    alike = a.op == b.op and len(a.args) == len(b.args)
-    return alike and all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
+        if _is_identity_times(matrix, expr, depth):
+            return True, "structure"
+        return expr.op in _SUMS and same_vector(a, b), "structure"
+    if a.op != b.op or len(a.args) != len(b.args):
+        return False, "structure"
+    return all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
 
 
 def _is_identity_times(matrix: Expr, expr: Expr, depth: int) -> bool:
@@ -364,8 +410,9 @@ def _cases(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op == b.op and len(a.args) == len(b.args):
         return _any_order(a.args, b.args, depth), "structure"
     if a.op in ARITHMETIC or b.op in ARITHMETIC:
-        return defines_absolute_value(*((a, b) if a.op == "cases" else (b, a))), "structure"
-    return (False, "structure") if "rel" not in (a.op, b.op) else _relations(a, b, depth)
+        cases, expr = (a, b) if a.op == "cases" else (b, a)
+        return defines_absolute_value(cases, expr), "structure"
+    return _relations(a, b, depth) if "rel" in (a.op, b.op) else (False, "structure")
 
 
 def _formulas(a: Expr, b: Expr, depth: int) -> Decision:
@@ -382,11 +429,13 @@ def _residues(a: Expr, b: Expr, depth: int) -> Decision:
     r"""``3 \pmod 7`` is ``-4 \pmod 7``."""
     if a.op != b.op:
         return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
-    (x, modulus), (y, other) = a.args, b.args
-    if all(side.op == "num" and side.number.denominator == 1 for side in (x, y, modulus, other)):
+    (x, modulus), (y, other_modulus) = a.args, b.args
+    if all(side.op == "num" and side.number.denominator == 1 for side in (*a.args, *b.args)):
         size = abs(modulus.number)
-        return size == abs(other.number) != 0 and (x.number - y.number) % size == 0, "residue"
-    return same(modulus, other, depth)[0] and same(x, y, depth)[0], "residue"
+        if size != abs(other_modulus.number) or size == 0:
+            return False, "residue"
+        return (x.number - y.number) % size == 0, "residue"
+    return same(modulus, other_modulus, depth)[0] and same(x, y, depth)[0], "residue"
 
 
 def _as_family(expr: Expr) -> Expr:

@@ -158,7 +158,9 @@ def ratio_in_words(text: str) -> Expr | None:
     match = _WORDED_RATIO.fullmatch(" ".join(_TEXT.sub(r" \1 ", bare).split()))
     if match is None:
         return None
-    return Expr("ratio", tuple(num(Fraction(part)) for part in (match[1], *match[2].split()[1::2])))
+    # The first number, then ``to`` and a number in turn.
+    parts = (match[1], *match[2].split()[1::2])
+    return Expr("ratio", tuple(num(Fraction(part)) for part in parts))
 
 
 def _special(text: str) -> Expr | None:
@@ -167,8 +169,8 @@ def _special(text: str) -> Expr | None:
         return num(_fraction(text.replace(" ", "").replace(",", "")))
     if european := _EUROPEAN.fullmatch(text):
         whole = re.sub("[. ]", "", european[1] or european[3])
-        part = european[2] or "0"
-        return num(_fraction(f"{whole}.{part}"))
+        decimals = european[2] or "0"
+        return num(_fraction(f"{whole}.{decimals}"))
     if len(text) > MAX_SPECIAL:
         return None
     plain = _TEXT.sub(r"\1", text) if "\\" in text else text
@@ -179,11 +181,16 @@ def _special(text: str) -> Expr | None:
     if date := parse_date(plain):
         return Expr("text", name=date)
     if measure := parse_compound(plain):
-        return Expr("unit", (num(measure[0]),), measure[1])
-    if (base := _BASE.fullmatch(plain) or _BASE_WORD.fullmatch(plain)) and (base[2].isdigit() or base[2] in _BASES):
-        return Expr("base", name=f"{base[1]}_{_BASES.get(base[2], base[2])}")
+        amount, unit = measure
+        return Expr("unit", (num(amount),), unit)
+    based = _BASE.fullmatch(plain) or _BASE_WORD.fullmatch(plain)
+    if based:
+        digits, base = based[1], based[2]
+        if base.isdigit() or base in _BASES:
+            return Expr("base", name=f"{digits}_{_BASES.get(base, base)}")
     if arc := _ARC.fullmatch(plain):
-        return Expr("base", name=f"{':'.join(part or '0' for part in arc.groups())}_sexagesimal")
+        places = [part or "0" for part in arc.groups()]
+        return Expr("base", name=f"{':'.join(places)}_sexagesimal")
     return _choice(plain)
 
 
@@ -196,18 +203,21 @@ def _fraction(text: str) -> Fraction:
 def _choice(plain: str) -> Expr | None:
     """``(C)``, ``C.``, ``c)``, ``③`` and ``(C) 12``: a label, with or without its value."""
     plain = plain.strip()
-    if match := _CHOICE.fullmatch(plain):
-        return Expr("choice", name=next(filter(None, match.groups())))
-    match = _CHOICE_VALUE.fullmatch(_SPACE.sub(" ", plain) if "\\" in plain else plain)
-    if match is None or _OTHER_CHOICE.search(match["value"]) or _VERDICT_ON_CHOICE.match(match["value"]):
+    if label := _CHOICE.fullmatch(plain):
+        return Expr("choice", name=next(filter(None, label.groups())))
+    labelled = _CHOICE_VALUE.fullmatch(_SPACE.sub(" ", plain) if "\\" in plain else plain)
+    if labelled is None:
         return None
-    small = match["small"] or match["circled"]
-    if small and _OTHER_SMALL_LABEL.search(match["value"]):
+    text = labelled["value"]
+    if _OTHER_CHOICE.search(text) or _VERDICT_ON_CHOICE.match(text):
         return None
-    value = parse_answer(match["value"])
-    if value.op == "raw" and (small or "\\" in match["value"]):
+    small = labelled["small"] or labelled["circled"]
+    if small and _OTHER_SMALL_LABEL.search(text):
         return None
-    return Expr("choice", (value,), match["braced"] or match["marked"] or small)
+    value = parse_answer(text)
+    if value.op == "raw" and (small or "\\" in text):
+        return None
+    return Expr("choice", (value,), labelled["braced"] or labelled["marked"] or small)
 
 
 def _parse_tokens(tokens: tuple[Token, ...], *, points: bool = False) -> Expr:
@@ -227,9 +237,9 @@ def _word_answer(words: str) -> Expr:
     """Words, or a list of them separated by commas, ``and`` or ``or``."""
     if words.lower() in _NAMED:
         return _NAMED[words.lower()]
-    parts = [part.strip() for part in re.split(r",|;|\band\b|\bor\b", words)]
-    parts = [part for part in parts if part]
+    separated = [part.strip() for part in re.split(r",|;|\band\b|\bor\b", words)]
+    parts = tuple(Expr("text", name=part) for part in separated if part)
     if len(parts) > 1:
         alternatives = "or" if re.search(r"\bor\b", words) else ""
-        return Expr("list", tuple(Expr("text", name=part) for part in parts), alternatives)
+        return Expr("list", parts, alternatives)
     return Expr("text", name=words)

@@ -155,13 +155,17 @@ def _apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
 def _logarithm(value: Expr, base: Expr) -> Expr:
     """An integer where the value is a small integer power of the base."""
     if value.op == base.op == "num" and value.number > 0 and base.number > 1:
+        is_below_one = value.number < 1
+        target = 1 / value.number if is_below_one else value.number
         reached, degree = base.number, 1
-        target = value.number if value.number >= 1 else 1 / value.number
         while reached < target and degree < 400:
-            reached, degree = reached * base.number, degree + 1
+            reached *= base.number
+            degree += 1
         if reached == target:
-            return num(degree if value.number >= 1 else -degree)
-    return div(Expr("f", (value,), "ln"), Expr("f", (base,), "ln")) if value != ONE else num(0)
+            return num(-degree if is_below_one else degree)
+    if value == ONE:
+        return num(0)
+    return div(Expr("f", (value,), "ln"), Expr("f", (base,), "ln"))
 
 
 def _series(cursor: Cursor, kind: Op) -> Expr:
@@ -219,16 +223,18 @@ def _term(cursor: Cursor) -> Expr:
 def _environment(cursor: Cursor, name: str) -> Expr:
     """A matrix, or the rows of a piecewise function."""
     name = name.rstrip("*")
+    is_aligned, is_unbracketed = name in _ALIGNED, name in _UNBRACKETED
     if name == "array" and cursor.peek().value == "{":
-        subscript(cursor)
-    if name in _ALIGNED or name in _UNBRACKETED:
+        subscript(cursor)  # the alignment of the columns
+    if is_aligned or is_unbracketed:
         _strip_alignment(cursor, name)
-    rows = _rows(cursor, name) if name in _ALIGNED or name in _MATRICES else []
-    if name in _ALIGNED or (name in _UNBRACKETED and all(row[-1].op == "rel" for row in rows)):
+    rows = _rows(cursor, name) if is_aligned or name in _MATRICES else []
+    if is_aligned or (is_unbracketed and all(row[-1].op == "rel" for row in rows)):
         return _system(rows)
     if not rows:
         raise ParseError("unparsable")
-    if len({len(row) for row in rows}) != 1 or sum(map(len, rows)) > MAX_CELLS:
+    widths = {len(row) for row in rows}
+    if len(widths) != 1 or sum(map(len, rows)) > MAX_CELLS:
         raise ParseError("matrix-shapes")
     matrix = Expr("matrix", tuple(Expr("row", tuple(row)) for row in rows))
     return determinant(matrix) if name == "vmatrix" else matrix
@@ -246,10 +252,12 @@ def _system(rows: list[list[Expr]]) -> Expr:
 
 def _strip_alignment(cursor: Cursor, name: str) -> None:
     """Remove each ``&`` next to a relation sign, as in ``x &= 1``: it only aligns the rows."""
+    tokens = cursor.tokens
     at = cursor.at
-    while at < len(cursor.tokens) and not cursor.tokens[at].value.startswith(rf"\end{{{name}"):
-        if cursor.tokens[at].value == "&" and {t.value for t in cursor.tokens[at - 1 : at + 2]} & _SIGNS:
-            del cursor.tokens[at]
+    while at < len(tokens) and not tokens[at].value.startswith(rf"\end{{{name}"):
+        around = {token.value for token in tokens[at - 1 : at + 2]}
+        if tokens[at].value == "&" and around & _SIGNS:
+            del tokens[at]
         else:
             at += 1
 
@@ -302,11 +310,13 @@ def _number_set(cursor: Cursor) -> Expr:
     r"""``\mathbb{Z}``; ``\mathbb{R}^+`` and ``\mathbb{R}^{-}`` are intervals."""
     name = cursor.tokens[cursor.at - 1].value
     ahead = [cursor.peek(at).value for at in range(4)]
-    sign = ahead[2] if ahead[1] == "{" and ahead[3] == "}" else ahead[1]
+    braced = ahead[1] == "{" and ahead[3] == "}"
+    sign = ahead[2] if braced else ahead[1]
     if name != r"\mathbbR" or ahead[0] != "^" or sign not in ("+", "-"):
         return Expr("set-name", name=name)
-    cursor.at += 2 if sign == ahead[1] else 4
-    return Expr("tuple", (num(0), INFINITY) if sign == "+" else (neg(INFINITY), num(0)), "()")
+    cursor.at += 4 if braced else 2
+    ends = (num(0), INFINITY) if sign == "+" else (neg(INFINITY), num(0))
+    return Expr("tuple", ends, "()")
 
 
 def _negation(cursor: Cursor) -> Expr:

@@ -80,7 +80,9 @@ def _mixed_number(cursor: Cursor) -> Expr | None:
     if whole.kind != "num" or not whole.value.isdigit() or len(whole.value) > 9:
         return None
     top, bottom, size = _plain_fraction(cursor)
-    if not (top.isdigit() and bottom.isdigit()) or len(top + bottom) > 20 or not 0 < int(top) < int(bottom):
+    if not (top.isdigit() and bottom.isdigit()) or len(top + bottom) > 20:
+        return None
+    if not 0 < int(top) < int(bottom):
         return None
     if cursor.peek(1 + size).value in ("^", "!", r"\circ"):
         return None
@@ -97,12 +99,14 @@ def _plain_fraction(cursor: Cursor) -> tuple[str, str, int]:
     if first.value != r"\frac":
         return "", "", 0
     if ahead[0] == "{" and ahead[2:4] == ["}", "{"] and ahead[5] == "}":
-        return ahead[1], ahead[4], 7
+        return ahead[1], ahead[4], 7  # \frac{1}{2}
     if ahead[0].isdigit() and len(ahead[0]) == 2:
-        return ahead[0][0], ahead[0][1], 2
+        return ahead[0][0], ahead[0][1], 2  # \frac12
     if ahead[0].isdigit() and len(ahead[0]) == 1 and ahead[1] == "{" and ahead[3] == "}":
-        return ahead[0], ahead[2], 5
-    return (ahead[0], ahead[1][:1], 3) if len(ahead[0]) == len(ahead[1]) == 1 else ("", "", 0)
+        return ahead[0], ahead[2], 5  # \frac1{2}
+    if len(ahead[0]) == len(ahead[1]) == 1:
+        return ahead[0], ahead[1], 3  # \frac 1 2
+    return "", "", 0
 
 
 def starts_factor(cursor: Cursor) -> bool:
@@ -118,14 +122,16 @@ def starts_factor(cursor: Cursor) -> bool:
     if token.kind == "word":
         return not _is_word_or_unit(cursor, token)
     if token.kind == "num":
+        # A number follows a bracket, as in (a+b)2; after a letter only as a base: x 2^n.
         before = cursor.tokens[cursor.at - 1]
-        raised = before.kind == "word" and token.spaced and cursor.peek(1).value == "^"
-        return raised or before.value in (")", "]", "}", "!")
-    if token.kind == "op":
-        if token.value == "(":
-            return not is_parenthesis(cursor)
-        return token.value == "{" or (token.value == "|" and cursor.bars == 0) or _closes_square(cursor, token)
-    return False
+        is_base = before.kind == "word" and token.spaced and cursor.peek(1).value == "^"
+        return is_base or before.value in (")", "]", "}", "!")
+    if token.kind != "op":
+        return False
+    if token.value == "(":
+        return not is_parenthesis(cursor)
+    opens_absolute_value = token.value == "|" and cursor.bars == 0
+    return token.value == "{" or opens_absolute_value or _closes_square(cursor, token)
 
 
 def is_parenthesis(cursor: Cursor) -> bool:
@@ -151,15 +157,18 @@ _PREPOSITIONS = frozenset(("en", "au", "al", "de", "di", "im", "in", "of", "du")
 
 def _is_word_or_unit(cursor: Cursor, token: Token) -> bool:
     """Whether bare letters after a value are words or a unit, not factors."""
-    if token.value in ("if", "for", "when", "where", "with", "mod", "choose", "base", "mid"):
+    word, after = token.value, cursor.peek(1)
+    if word in ("if", "for", "when", "where", "with", "mod", "choose", "base", "mid"):
         return True
-    if len(token.value) == 1:
-        return token.value == "x" and cursor.peek(1).value in ("10",) and cursor.peek(2).value == "^"
-    if token.spaced and token.value in _PREPOSITIONS and cursor.peek(1).kind in ("word", "text"):
-        return len(cursor.peek(1).value) > 2
-    if is_unit(token.value) and (token.spaced or cursor.tokens[cursor.at - 1].kind == "num"):
+    if len(word) == 1:
+        # 3x10^5, where x is a sign of multiplication
+        return word == "x" and after.value == "10" and cursor.peek(2).value == "^"
+    if token.spaced and word in _PREPOSITIONS and after.kind in ("word", "text"):
+        return len(after.value) > 2
+    is_beside_number = cursor.tokens[cursor.at - 1].kind == "num"
+    if is_unit(word) and (token.spaced or is_beside_number):
         return True
-    return len(token.value) > 2 and (token.spaced or len(token.value) > 4)
+    return len(word) > 4 or (len(word) > 2 and token.spaced)
 
 
 def parse_factor(cursor: Cursor) -> Expr:
@@ -185,6 +194,7 @@ def _powered(cursor: Cursor, value: Expr) -> Expr:
     if _is_degree(cursor):
         return Expr("unit", (value,), _temperature_scale(cursor, value))
     if [cursor.peek(i).value for i in range(3)] == ["{", r"\prime", "}"]:
+        # x^{\prime} without its braces
         del cursor.tokens[cursor.at + 2], cursor.tokens[cursor.at]
     if cursor.eat(r"\prime"):
         return _with_prime(value)
@@ -204,14 +214,22 @@ def _powered(cursor: Cursor, value: Expr) -> Expr:
 def _charge(cursor: Cursor) -> str:
     """The charge of an ion after ``^``, as ``2-`` or ``+``; empty for an exponent."""
     braced = cursor.peek().value == "{"
-    first = cursor.peek(braced)
+    first = cursor.peek(1 if braced else 0)
     digits = first.value if first.kind == "num" and first.value.isdigit() else ""
-    size = braced + bool(digits)
+    if digits and not braced:
+        return ""  # x^2-1
+    size = (1 if braced else 0) + (1 if digits else 0)
     sign, after = cursor.peek(size).value, cursor.peek(size + 1)
-    ends = after.value == "}" if braced else after.kind == "end" or after.value in ("+", r"\to", ")", "}")
-    if sign not in ("+", "-") or not ends or (digits and not braced):
+    if sign not in ("+", "-"):
         return ""
-    cursor.at += size + 1 + braced
+    if braced:
+        if after.value != "}":
+            return ""
+        cursor.at += size + 2
+    else:
+        if after.kind != "end" and after.value not in ("+", r"\to", ")", "}"):
+            return ""
+        cursor.at += size + 1
     return (digits or "1") + sign
 
 
@@ -227,7 +245,9 @@ def _charged(value: Expr, charge: str) -> Expr:
 def _temperature_scale(cursor: Cursor, value: Expr) -> str:
     """The scale after a degree sign; ``degree`` without one."""
     token = cursor.peek()
-    scale = TEMPERATURES.get(token.value.lower()) if token.kind in ("word", "text") and value.op == "num" else None
+    if value.op != "num" or token.kind not in ("word", "text"):
+        return "degree"
+    scale = TEMPERATURES.get(token.value.lower())
     if scale is None or cursor.peek(1).value in ("(", "=", "_", "^"):
         return "degree"
     cursor.at += 1
@@ -298,16 +318,14 @@ def parse_atom(cursor: Cursor) -> Expr:
         return _word(cursor, token)
     if token.value in ("(", "[", "{", r"\{", r"\langle"):
         return cursor.group(cursor)
-    if token.kind == "cmd":
+    if token.kind == "cmd" or token.value == "|":
         return cursor.command(cursor)
-    if token.value == "|":
-        return cursor.command(cursor)
-    if token.kind == "text":
-        if len(token.value) < 4 and token.value.isupper() and token.value.isascii() and cursor.peek(1).value == "_":
-            return _word(cursor, token)  # upright letters with an index, as in SO_4
-        name = cursor.next().value
-        return Expr("sym", name=f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
-    raise ParseError("unparsable")
+    if token.kind != "text":
+        raise ParseError("unparsable")
+    if len(token.value) < 4 and token.value.isupper() and token.value.isascii() and cursor.peek(1).value == "_":
+        return _word(cursor, token)  # upright letters with an index, as in SO_4
+    name = cursor.next().value
+    return Expr("sym", name=f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
 
 
 def _number(cursor: Cursor) -> Expr:
@@ -371,9 +389,12 @@ def _letter(cursor: Cursor) -> Expr:
         return Expr("sym", name=f"{letter}_{subscript(cursor)}")
     if letter in _UNKNOWN_FUNCTIONS and (name := _function_name(cursor, letter)):
         inner = cursor.group(cursor)
-        return Expr("f", inner.args if inner.op == "tuple" else (inner,), f"?{name}")
+        arguments = inner.args if inner.op == "tuple" else (inner,)
+        return Expr("f", arguments, f"?{name}")
     constant = {"i": I, "e": E}.get(letter)
-    return constant if constant and letter not in cursor.bound else Expr("sym", name=letter)
+    if constant is None or letter in cursor.bound:
+        return Expr("sym", name=letter)
+    return constant
 
 
 def _function_name(cursor: Cursor, letter: str) -> str:
@@ -398,26 +419,27 @@ def _combinations(cursor: Cursor, letter: str) -> Expr | None:
         return function(name, *cursor.group(cursor).args)
     if cursor.eat("_"):
         lower = subscript(cursor)
-        is_number = lower.isdigit() and len(lower) < 5
-        is_letter = lower == "n" and letter == "C"
-        if (is_number or is_letter) and cursor.eat("^"):
-            return function(name, num(int(lower)) if lower.isdigit() else Expr("sym", name=lower), exponent(cursor))
+        total: Expr | None = None
+        if lower.isdigit() and len(lower) < 5:
+            total = num(int(lower))
+        elif lower == "n" and letter == "C":
+            total = Expr("sym", name=lower)
+        if total is not None and cursor.eat("^"):
+            return function(name, total, exponent(cursor))
     cursor.at = start
     return None
 
 
 def _event_name(cursor: Cursor) -> str:
     """``P(X=2)`` as one name if the bracket contains an event; else empty."""
-    text = ""
-    for ahead in range(20):
-        token = cursor.peek(ahead)
-        text += token.value
-        if token.value == ")":
-            if not _EVENT_SIGNS.intersection(t.value for t in cursor.tokens[cursor.at : cursor.at + ahead]):
-                return ""
-            cursor.at += ahead + 1
-            return f"P{text}"
-    return ""
+    tokens = [cursor.peek(ahead).value for ahead in range(20)]
+    if ")" not in tokens:
+        return ""
+    event = tokens[: tokens.index(")") + 1]
+    if _EVENT_SIGNS.isdisjoint(event):
+        return ""
+    cursor.at += len(event)
+    return "P" + "".join(event)
 
 
 def _holds_pair(cursor: Cursor) -> bool:

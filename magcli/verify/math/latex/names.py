@@ -21,18 +21,21 @@ def named_quantity(cursor: Cursor) -> Expr | None:
     if first.kind != "text" and first.value not in ("|", r"\sum") and first.value not in _OPERATORS:
         return None
     size = _before_equals(cursor)
-    named = first.kind == "text" and first.value[0].isalpha() and size > 1
-    sets = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
-    sums = first.value == r"\sum" and cursor.peek(1).value != "_"
-    if not size or not (named or sets or sums or first.value in _OPERATORS):
+    if not size:
+        return None
+    of_words = first.kind == "text" and first.value[0].isalpha() and size > 1
+    of_set = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
+    bare_sum = first.value == r"\sum" and cursor.peek(1).value != "_"
+    if not (of_words or of_set or bare_sum or first.value in _OPERATORS):
         return None
     tokens = [cursor.next() for _ in range(size)]
-    texts = [token.value.lower() for token in tokens if token.kind == "text"]
-    if any(not NEGATIONS.isdisjoint(text.split()) for text in texts):
-        raise ParseError("words")
+    for token in tokens:
+        if token.kind == "text" and not NEGATIONS.isdisjoint(token.value.lower().split()):
+            raise ParseError("words")
     name = " ".join(token.value for token in tokens)
-    words = all(token.kind in ("text", "word") for token in tokens)
-    return Expr("text", name=name.lower()) if words else Expr("sym", name=name)
+    if all(token.kind in ("text", "word") for token in tokens):
+        return Expr("text", name=name.lower())
+    return Expr("sym", name=name)
 
 
 def label(cursor: Cursor) -> Expr | None:
@@ -65,13 +68,16 @@ def called_function(cursor: Cursor) -> Expr | None:
     Capital letters and ``f``, ``g``, ``h`` are functions anywhere, see ``equations.is_function``.
     """
     name = cursor.peek()
-    lower = name.kind == "word" and len(name.value) == 1 and name.value.islower()
-    if not (lower or name.value[1:] in GREEK) or name.value in _ALWAYS_FUNCTIONS or cursor.peek(1).value != "(":
+    is_letter = _is_letter(name) or name.value[1:] in GREEK
+    if not is_letter or name.value in _ALWAYS_FUNCTIONS or cursor.peek(1).value != "(":
         return None
     letters: list[Expr] = []
     size = 1
-    while cursor.peek(size).value == ("," if letters else "(") and _is_letter(cursor.peek(size + 1)):
-        letters.append(Expr("sym", name=cursor.peek(size + 1).value))
+    while cursor.peek(size).value == ("," if letters else "("):
+        letter = cursor.peek(size + 1)
+        if not _is_letter(letter):
+            break
+        letters.append(Expr("sym", name=letter.value))
         size += 2
     if not letters or cursor.peek(size).value != ")" or cursor.peek(size + 1).value != "=":
         return None

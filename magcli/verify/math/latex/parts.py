@@ -31,17 +31,16 @@ _LABELS: frozenset[Op] = frozenset(("text", "choice", "sym"))
 def parse_list(cursor: Cursor) -> Expr:
     """Parts separated by ``,``, ``;``, ``and`` or ``or``; where both signs occur, ``;`` separates groups."""
     groups: list[list[Expr]] = [[]]
-    strong = False
     separators: set[str] = set()
     alternatives, last = [0], ""
     while True:
         while sign := cursor.eat(*_SEPARATORS):
             separators.add(sign)
             last = sign
-            alternatives += [len(groups[-1])] if sign == "or" else []
+            if sign == "or":
+                alternatives.append(len(groups[-1]))
             if sign == ";" and groups[-1]:
                 groups.append([])
-                strong = True
         if not _starts_part(cursor):
             if last in CONJUNCTIONS:
                 raise ParseError("words")
@@ -55,9 +54,10 @@ def parse_list(cursor: Cursor) -> Expr:
         return groups[0][0]
     if solutions := _alternative_solutions(groups, alternatives):
         return solutions
+    has_groups = len(groups) > 1
     groups = [with_domains(_distribute_modulus(_distribute_name(group))) for group in groups if group]
-    if strong and any(len(group) > 1 for group in groups):
-        return Expr("list", tuple(_list(group) for group in groups))
+    if has_groups and any(len(group) > 1 for group in groups):
+        return Expr("list", tuple(map(_list, groups)))
     return _named_list([part for group in groups for part in group], separators & CONJUNCTIONS)
 
 
@@ -68,10 +68,13 @@ def _alternative_solutions(groups: list[list[Expr]], starts: list[int]) -> Expr 
         return None
     if any(part.op != "rel" or part.name != "=" or part.args[0].op != "sym" for part in parts):
         return None
-    alternatives = [parts[start:end] for start, end in zip(starts, [*starts[1:], len(parts)], strict=True)]
+    ends = [*starts[1:], len(parts)]
+    alternatives = [parts[start:end] for start, end in zip(starts, ends, strict=True)]
     names = [sorted(part.args[0].name for part in alternative) for alternative in alternatives]
-    alike = all(letters == names[0] for letters in names) and len(set(names[0])) == len(names[0]) > 1
-    return Expr("list", tuple(map(_list, alternatives))) if alike else None
+    letters = names[0]
+    if len(letters) < 2 or len(set(letters)) < len(letters) or any(other != letters for other in names):
+        return None
+    return Expr("list", tuple(map(_list, alternatives)))
 
 
 def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
@@ -82,12 +85,16 @@ def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
     listed = _list(parts)
     if conjunctions == {"or"} and all(part == parts[0] and part.op == "num" for part in parts):
         return parts[0]
-    if listed.op == "list" and "or" in conjunctions and all(part.op in _LABELS for part in parts):
-        return listed._replace(name="or")
-    if not conjunctions or listed.op != "list" or any(part.op != "rel" for part in parts):
+    if listed.op != "list":
         return listed
-    values = all(part.name == "=" for part in parts) and len({part.args[0] for part in parts}) == 1
-    return listed if values else listed._replace(name=" ".join(sorted(conjunctions)))
+    if "or" in conjunctions and all(part.op in _LABELS for part in parts):
+        return listed._replace(name="or")
+    if not conjunctions or any(part.op != "rel" for part in parts):
+        return listed
+    names = {part.args[0] for part in parts}
+    if len(names) == 1 and all(part.name == "=" for part in parts):
+        return listed
+    return listed._replace(name=" ".join(sorted(conjunctions)))
 
 
 def _has_modulus(part: Expr) -> bool:
@@ -96,13 +103,17 @@ def _has_modulus(part: Expr) -> bool:
 
 def _distribute_modulus(parts: list[Expr]) -> list[Expr]:
     r"""``x \equiv 2, 5 \pmod 7`` with the modulus after each value."""
-    last = parts[-1]
-    if len(parts) < 2 or last.op != "residue" or any(map(_has_modulus, parts[:-1])):
+    *others, last = parts
+    if not others or last.op != "residue" or any(map(_has_modulus, others)):
         return parts
-    name = parts[0].args[0] if parts[0].op == "rel" and parts[0].name == "=" else None
-    values = [part.args[1] if part.op == "rel" else part for part in parts[:-1]]
+    first = others[0]
+    name = first.args[0] if first.op == "rel" and first.name == "=" else None
+    values = [part.args[1] if part.op == "rel" else part for part in others]
     residues = [last._replace(args=(value, last.args[1])) for value in values]
-    return [residue if name is None else Expr("rel", (name, residue), "=") for residue in (*residues, last)]
+    residues.append(last)
+    if name is None:
+        return residues
+    return [Expr("rel", (name, residue), "=") for residue in residues]
 
 
 def _distribute_name(parts: list[Expr]) -> list[Expr]:
@@ -123,22 +134,29 @@ def with_domains(parts: list[Expr]) -> list[Expr]:
     """
     domains: dict[Expr, str] = {}
     for at, part in enumerate(parts):
-        if part.op == "rel" and part.name == r"\in" and part.args[0].op == "sym" and (domain := _domain(part.args[1])):
-            while at and parts[at - 1].op == "sym" and parts[at - 1] not in domains and len(parts) > 2:
-                at -= 1
-                domains[parts[at]] = domain
-            domains[part.args[0]] = domain
+        domain = _stated_domain(part)
+        if not domain:
+            continue
+        # k, m \in \mathbb{Z}: the letters before are in the same set.
+        while at and parts[at - 1].op == "sym" and parts[at - 1] not in domains and len(parts) > 2:
+            at -= 1
+            domains[parts[at]] = domain
+        domains[part.args[0]] = domain
     body = [part for part in parts if part not in domains and not (part.op == "rel" and part.name == r"\in")]
     if not domains or not body or any(part.op == "rel" and part.name != "=" for part in body):
         return parts
     free = [letter for letter in domains if any(_mentions(part, letter) for part in body)]
-    value = _list(body)
-    return [Expr("family", (value, *free), "".join(domains[letter] for letter in free))] if free else body
+    if not free:
+        return body
+    return [Expr("family", (_list(body), *free), "".join(domains[letter] for letter in free))]
 
 
-def _domain(expr: Expr) -> str:
-    """The letter of a number set in any font; empty for other sets."""
-    letter = expr.name.removeprefix(r"\mathbb") if expr.op in ("set-name", "sym") else ""
+def _stated_domain(part: Expr) -> str:
+    r"""The letter of the number set, in any font, in ``k \in \mathbb{Z}``; empty for anything else."""
+    if part.op != "rel" or part.name != r"\in" or part.args[0].op != "sym":
+        return ""
+    stated = part.args[1]
+    letter = stated.name.removeprefix(r"\mathbb") if stated.op in ("set-name", "sym") else ""
     return letter if letter in ("Z", "N", "Q", "R", "C") else ""
 
 
@@ -251,8 +269,8 @@ def _point(cursor: Cursor) -> Expr | None:
     if token.kind == "word" and len(token.value) == 1 and token.value.isupper():
         name = Expr("sym", name=cursor.next().value + _point_suffix(cursor))
     size = _bracket_size(cursor) if name else 0
-    chosen = name in _COMBINATORIAL and size == 5 and not cursor.points
-    if name and size and not chosen and cursor.peek(size).value in _AFTER_PARTS:
+    is_chosen = name in _COMBINATORIAL and size == 5 and not cursor.points  # C(5,2)
+    if name and size and not is_chosen and cursor.peek(size).value in _AFTER_PARTS:
         value = cursor.group(cursor)
         if value.op == "tuple":
             return Expr("rel", (name, value), "=")
@@ -298,32 +316,39 @@ def _relation(sides: list[Expr], signs: list[str]) -> Expr:
 def _collapse(sides: list[Expr], signs: list[str]) -> Expr:
     """A relation; an approximation after the exact value is dropped, a chain of ``=`` ends with its last value."""
     if r"\approx" in signs and (len(signs) > 1 or sides[0].op not in ("sym", "f")):
-        cut = signs.index(r"\approx")
-        sides, signs = sides[: cut + 1], signs[:cut]
+        at = signs.index(r"\approx")
+        sides, signs = sides[: at + 1], signs[:at]
     if not signs:
         return sides[0]
     signs = ["=" if sign in (r"\approx", r"\equiv") else sign for sign in signs]
     if len(signs) == 1 and signs[0] in _TURNED:
-        sides, signs = sides[::-1], [_TURNED[signs[0]]]
-    if len(signs) > 1 and set(signs) == {"="}:
-        if all(side.op == "sym" for side in sides[:-1]):
-            return Expr("list", tuple(Expr("rel", (side, sides[-1]), "=") for side in sides[:-1]))
-        sides, signs = [sides[0], sides[-1]], ["="]
-    return Expr("rel", tuple(sides), " ".join(signs))
+        return Expr("rel", tuple(sides[::-1]), _TURNED[signs[0]])
+    if len(signs) == 1 or set(signs) != {"="}:
+        return Expr("rel", tuple(sides), " ".join(signs))
+    *names, value = sides
+    if all(name.op == "sym" for name in names):
+        # x=y=2
+        return Expr("list", tuple(Expr("rel", (name, value), "=") for name in names))
+    return Expr("rel", (sides[0], value), "=")
 
 
 def _side(cursor: Cursor) -> Expr:
     """A union, difference or ratio of sums, with its unit."""
     value = _operand(cursor)
-    if sign := cursor.eat(r"\over", r"\choose"):
-        value = div(value, parse_sum(cursor)) if sign == r"\over" else function("binom", value, parse_sum(cursor))
+    if cursor.eat(r"\over"):
+        value = div(value, parse_sum(cursor))
+    elif cursor.eat(r"\choose"):
+        value = function("binom", value, parse_sum(cursor))
     first = cursor.at
     while sign := cursor.eat(*_SIDE_NODES):
+        operand = _operand(cursor)
         if sign == ":" and value.op == "ratio":
-            value = Expr("ratio", (*value.args, _operand(cursor)))
+            value = Expr("ratio", (*value.args, operand))
         else:
-            value = Expr(_SIDE_NODES[sign], (value, _removed(_operand(cursor), sign)))
-    return value._replace(name="time") if value.op == "ratio" and _is_time(cursor, first - 1) else value
+            value = Expr(_SIDE_NODES[sign], (value, _removed(operand, sign)))
+    if value.op == "ratio" and _is_time(cursor, first - 1):
+        return value._replace(name="time")
+    return value
 
 
 def _removed(value: Expr, sign: str) -> Expr:
@@ -334,32 +359,44 @@ def _removed(value: Expr, sign: str) -> Expr:
 def _is_time(cursor: Cursor, start: int) -> bool:
     """Whether the tokens from ``start`` are hours and two digits of minutes: ``7:05``, but not ``7:5``."""
     texts = [token.value for token in cursor.tokens[start : cursor.at]]
-    digits = all(text.isdigit() for text in texts[::2]) and int(texts[0]) <= 24
-    return digits and all(len(text) == 2 and int(text) < 60 for text in texts[2::2])
+    # Every second token is a colon.
+    hours, *minutes = texts[::2]
+    if not all(text.isdigit() for text in (hours, *minutes)) or int(hours) > 24:
+        return False
+    return all(len(text) == 2 and int(text) < 60 for text in minutes)
 
 
 def _operand(cursor: Cursor) -> Expr:
     currency = ""
-    sign = "-" if cursor.peek().value == "-" and cursor.peek(1).value in CURRENCY else ""
-    if cursor.peek(len(sign)).value in CURRENCY:
-        cursor.at += len(sign)
+    negative = cursor.peek().value == "-" and cursor.peek(1).value in CURRENCY  # -$5
+    if negative:
+        cursor.at += 1
+    if cursor.peek().value in CURRENCY:
         currency = CURRENCY[cursor.next().value]
-    if cursor.peek().value == "]":
+    first = cursor.peek()
+    if first.value == "]":
         return _reversed_interval(cursor)
     if spanned := _span(cursor):
         return spanned
-    if cursor.peek().kind in ("text", "word") and cursor.peek().value.lower().rstrip(".") in CURRENCY_WORDS:
+    if first.kind in ("text", "word") and first.value.lower().rstrip(".") in CURRENCY_WORDS:
         currency = _currency_word(cursor)
     if cursor.peek().kind == "text" and cursor.peek(1).value not in ("_", "^"):
-        value = Expr("text", name=cursor.next().value.lower())
-        return mul(value, parse_sum(cursor)) if starts_factor(cursor) and cursor.peek().value != "(" else value
+        words = Expr("text", name=cursor.next().value.lower())
+        is_factor = starts_factor(cursor) and cursor.peek().value != "("
+        return mul(words, parse_sum(cursor)) if is_factor else words
     value = parse_sum(cursor)
-    value = mul(num(-1), value) if sign else value
+    if negative:
+        value = mul(num(-1), value)
     if cursor.eat(r"\pmod"):
         return Expr("residue", (value, parse_factor(cursor)))
     unit = _trailing_words(cursor)
-    value = Expr("unit", (value,), currency) if currency else value
+    if currency:
+        value = Expr("unit", (value,), currency)
     return _with_unit(value, unit)
+
+
+def _is_vector(expr: Expr) -> bool:
+    return expr.op in ("tuple", "matrix")
 
 
 def _span(cursor: Cursor) -> Expr | None:
@@ -368,13 +405,13 @@ def _span(cursor: Cursor) -> Expr | None:
         return None
     cursor.at += 1
     spanned = cursor.group(cursor)
-    several = spanned.op in ("set", "tuple", "list") and all(part.op in ("tuple", "matrix") for part in spanned.args)
-    vectors = spanned.args if several else (spanned,)
-    if not 0 < len(vectors) <= MAX_SPANNED or any(vector.op not in ("tuple", "matrix") for vector in vectors):
+    is_collection = spanned.op in ("set", "tuple", "list") and all(map(_is_vector, spanned.args))
+    vectors = spanned.args if is_collection else (spanned,)
+    if not 0 < len(vectors) <= MAX_SPANNED or not all(map(_is_vector, vectors)):
         raise ParseError("unparsable")
     factors = [Expr("sym", name=f"?s{at}") for at in range(len(vectors))]
-    total = add([mul(factor, vector) for factor, vector in zip(factors, vectors, strict=True)])
-    return Expr("family", (total, *factors), "R" * len(factors))
+    combination = add([mul(factor, vector) for factor, vector in zip(factors, vectors, strict=True)])
+    return Expr("family", (combination, *factors), "R" * len(factors))
 
 
 def _currency_word(cursor: Cursor) -> str:
@@ -390,19 +427,24 @@ def _currency_word(cursor: Cursor) -> str:
 def _with_unit(value: Expr, words: list[str]) -> Expr:
     """The value with its unit; ``million`` multiplies, ``%`` and ``percent`` mark a percentage."""
     words = join_percent(words)
-    while words and (factor := scaled(words[0]))[0] > 1:
-        scale = num(factor[0])
-        words[:1] = [factor[1]] if factor[1] else []
-        value = value._replace(args=(mul(value.args[0], scale),)) if value.op == "unit" else mul(value, scale)
+    while words:
+        scale, rest = scaled(words[0])
+        if scale <= 1:
+            break
+        words = [rest, *words[1:]] if rest else words[1:]
+        has_unit = value.op == "unit"
+        product = mul(value.args[0] if has_unit else value, num(scale))
+        value = value._replace(args=(product,)) if has_unit else product
     if not words:
         return value
-    words = unit_words(value, words)
-    name = unit_name(" ".join(words))
+    name = unit_name(" ".join(unit_words(value, words)))
     if name == "percent":
         return Expr("percent", (value,))
-    if value.op == "unit":
-        return value if not name or value.name == name else value._replace(name=f"{value.name} {name}")
-    return Expr("unit", (value,), name) if name else value
+    if not name:
+        return value
+    if value.op != "unit":
+        return Expr("unit", (value,), name)
+    return value if value.name == name else value._replace(name=f"{value.name} {name}")
 
 
 def _trailing_words(cursor: Cursor) -> list[str]:

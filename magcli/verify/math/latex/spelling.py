@@ -130,7 +130,9 @@ def _unify_digits(text: str) -> str:
 
 def _bare_powers(match: re.Match[str]) -> str:
     """An upright unit without braces around its powers, so that it is one text token."""
-    return match[0].replace("^{", "^").replace("}", "") + "}" if match[1] in SYMBOLS else match[0]
+    if match[1] not in SYMBOLS:
+        return match[0]
+    return match[0].replace("^{", "^").replace("}", "") + "}"
 
 
 def _join_digits(text: str) -> str:
@@ -164,12 +166,15 @@ _QUOTES = {
 
 def _unmark(text: str) -> str:
     """Without marks at the end and quotes around the whole."""
-    if text.rstrip(" $")[-1:] in _MARK_SIGNS or text.rstrip(" $").endswith(_MARK_COMMANDS):
+    bare = text.rstrip(" $")
+    if bare[-1:] in _MARK_SIGNS or bare.endswith(_MARK_COMMANDS):
         text = _MARKS.sub(r"\1", text) or text
-    closing = _QUOTES.get(text[:1])
-    if closing and len(text) > 2 and text.endswith((closing, "”")) and not set(text[1:-1]) & {text[0], closing}:
-        return text[1:-1].strip()
-    return text
+    opening = text[:1]
+    closing = _QUOTES.get(opening)
+    if closing is None or len(text) <= 2 or not text.endswith((closing, "”")):
+        return text
+    has_quotes_inside = opening in text[1:-1] or closing in text[1:-1]
+    return text if has_quotes_inside else text[1:-1].strip()
 
 
 def _unwrap(text: str) -> str:
@@ -180,21 +185,19 @@ def _unwrap(text: str) -> str:
         text = text[:-1].rstrip()
     if "nswer" in text:
         text = _IS_THE_ANSWER.sub("", _PREFIX.sub("", text))
-    text = text.removeprefix(r"\approx").removeprefix("=").strip() if text[:1] in "\\=" else text
+    if text[:1] in "\\=":
+        text = text.removeprefix(r"\approx").removeprefix("=").strip()
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2].strip()
     if "$" in text or text.startswith(("\\(", "\\[")):
         text = _strip_delimiters(text)
-    if (
-        text.startswith("\\")
-        and text.endswith("}")
-        and (match := _WRAPPER.match(text))
-        and _closes_last(text, match.end())
-    ):
-        return text[match.end() : -1].strip()
-    if text.startswith("{") and text.endswith("}") and _closes_last(text, 1):
-        return text[1:-1].strip()
-    return text
+    if not text.endswith("}"):
+        return text
+    # The start of the content, if a command or brace around the whole opens there.
+    start = 1 if text.startswith("{") else 0
+    if text.startswith("\\") and (wrapper := _WRAPPER.match(text)):
+        start = wrapper.end()
+    return text[start:-1].strip() if start and _closes_last(text, start) else text
 
 
 def _strip_delimiters(text: str) -> str:
@@ -223,6 +226,8 @@ def squeeze(text: str) -> str:
     text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", normalize(text))
     text = re.sub(r"\\(?:text|textbf|textit|mathrm|mathbf|textrm|operatorname|mbox)\s*\{([^{}]*)\}", r"\1", text)
     text = text.replace(r"\dfrac", r"\frac").replace(r"\tfrac", r"\frac")
-    text = _RAISED_SIGN.sub(r"^\1", text).replace(r"^\prime", "'") if "^" in text else text
+    if "^" in text:
+        text = _RAISED_SIGN.sub(r"^\1", text).replace(r"^\prime", "'")
+    # Spaces between digits separate numbers.
     text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
     return text if text.endswith("..") else text.removesuffix(".")

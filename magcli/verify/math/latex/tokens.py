@@ -243,19 +243,24 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
     words = inner.replace("~", " ").strip(" \t\n,;:")
     words = _FOREIGN_FUNCTIONS.get(words, words)
     if not words:
+        # \text{, } separates as a comma does.
         return (Token("op", ",", True),) if inner.strip() else ()
-    if words.lower() in CONJUNCTIONS:
-        return (Token("op", words.lower(), True),)
-    if words.lower() in _FOREIGN_CONJUNCTIONS and (inner[:1] in " ~" or not words.isascii() or _is_set_apart(match)):
-        return (Token("op", _FOREIGN_CONJUNCTIONS[words.lower()], True),)
+    lower = words.lower()
+    begins_with_space = inner[:1] in " ~"
+    if lower in CONJUNCTIONS:
+        return (Token("op", lower, True),)
+    if lower in _FOREIGN_CONJUNCTIONS and (begins_with_space or not words.isascii() or _is_set_apart(match)):
+        return (Token("op", _FOREIGN_CONJUNCTIONS[lower], True),)
     if words in FUNCTIONS and words not in ("min", "sec", "lg"):
         return (Token("cmd", "\\" + words, spaced),)
-    if words.isalpha() and inner[:1] in ("~", " ") and len(words) == 1:
+    if len(words) == 1 and words.isalpha() and begins_with_space:
         return (Token("text", words, True),)
-    if len(words) == 1 or not _LETTERS.search(_COMMAND.sub("", words)) or _INDEXED.fullmatch(words):
-        return tuple(t._replace(spaced=t.spaced or spaced) for t in tokenize(words))
-    text = Token("text", " ".join(words.split()), spaced or inner[:1] in " ~")
-    return (text, Token("op", ":")) if inner.rstrip(" ~").endswith(":") else (text,)
+    is_mathematics = not _LETTERS.search(_COMMAND.sub("", words)) or _INDEXED.fullmatch(words)
+    if len(words) == 1 or is_mathematics:
+        return tuple(token._replace(spaced=token.spaced or spaced) for token in tokenize(words))
+    text = Token("text", " ".join(words.split()), spaced or begins_with_space)
+    is_label = inner.rstrip(" ~").endswith(":")
+    return (text, Token("op", ":")) if is_label else (text,)
 
 
 def _is_set_apart(match: re.Match[str]) -> bool:

@@ -5,6 +5,7 @@ evaluate rational values within budgets; larger ones stay trees and are never ev
 """
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
@@ -90,12 +91,12 @@ def power(base: Expr, exponent: Expr) -> Expr:
     ``A^T`` is a transposed matrix, ``(1,2)^T`` a column.
     """
     if base.op == "tuple" and exponent in _TRANSPOSED and base.name in ("()", "[]"):
-        return Expr("matrix", tuple(Expr("row", (part,)) for part in base.args))
+        return _matrix((part,) for part in base.args)
     if base.op == "matrix" and exponent in _TRANSPOSED:
-        columns = zip(*(row.args for row in base.args), strict=True)
-        return Expr("matrix", tuple(Expr("row", tuple(column)) for column in columns))
+        return _matrix(_columns(base))
     if base.op == exponent.op == "num":
-        return _rational_power(base.number, exponent.number) or Expr("^", _smallest_base(base.number, exponent.number))
+        value = _rational_power(base.number, exponent.number)
+        return value or Expr("^", _smallest_base(base.number, exponent.number))
     return Expr("^", (base, exponent))
 
 
@@ -153,10 +154,14 @@ def _integer_root(n: int, degree: int) -> int | None:
     if degree == 2:
         root = math.isqrt(n)
         return root if root * root == n else None
+    # Bisection for the largest integer whose power is at most n.
     low, high = 0, 1 << (n.bit_length() // degree + 1)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if middle**degree <= n else (low, middle - 1)
+        if middle**degree <= n:
+            low = middle
+        else:
+            high = middle - 1
     return low if low**degree == n else None
 
 
@@ -199,14 +204,19 @@ def _set_difference(terms: list[Expr]) -> Expr | None:
     if len(terms) != 2 or terms[0].op not in ("set-name", "tuple") or terms[1].op != "*":
         return None
     sign, removed = terms[1].args
-    return Expr(r"\setminus", (terms[0], removed)) if sign == MINUS_ONE and removed.op in ("set", "tuple") else None
+    if sign != MINUS_ONE or removed.op not in ("set", "tuple"):
+        return None
+    return Expr(r"\setminus", (terms[0], removed))
 
 
 def _add_matrices(terms: list[Expr]) -> Expr | None:
     """The sum of matrices of equal shape; None for anything else."""
-    if any(t.op != "matrix" for t in terms) or len({tuple(len(row.args) for row in t.args) for t in terms}) != 1:
+    if any(term.op != "matrix" for term in terms):
         return None
-    rows = zip(*(t.args for t in terms), strict=True)
+    shapes = {tuple(len(row.args) for row in term.args) for term in terms}
+    if len(shapes) != 1:
+        return None
+    rows = zip(*(term.args for term in terms), strict=True)
     return Expr("matrix", tuple(map(_add_rows, rows)))
 
 
@@ -218,15 +228,21 @@ def _add_rows(rows: tuple[Expr, ...]) -> Expr:
 def _add_points(terms: list[Expr]) -> Expr | None:
     """The sum of points and their multiples, ``(1,2)+t(3,4)``; None for anything else."""
     points = [_entries(term) for term in terms]
-    if len({len(entries) for entries in points}) != 1 or not points[0]:
+    dimensions = {len(entries) for entries in points}
+    if len(dimensions) != 1 or not points[0]:
         return None
-    return Expr("tuple", tuple(add(list(cells)) for cells in zip(*points, strict=True)), "()")
+    sums = tuple(add(list(entries)) for entries in zip(*points, strict=True))
+    return Expr("tuple", sums, "()")
 
 
 def _entries(term: Expr) -> tuple[Expr, ...]:
+    """The entries of a point or of a multiple of one; empty for anything else."""
     if term.op == "tuple" and term.name == "()":
         return term.args
-    return tuple(mul(term.args[0], entry) for entry in _entries(term.args[1])) if term.op == "*" else ()
+    if term.op != "*":
+        return ()
+    factor, point = term.args
+    return tuple(mul(factor, entry) for entry in _entries(point))
 
 
 _FACTORS: frozenset[Op] = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f"))
@@ -246,7 +262,8 @@ def _scaled_point(a: Expr, b: Expr) -> Expr | None:
 
 def _set_power(a: Expr, b: Expr) -> Expr | None:
     r"""``\mathbb{R}\times\mathbb{R}`` as ``\mathbb{R}^2``; None for anything else."""
-    base, degree = a.args if a.op == "^" and a.args[0].op == "set-name" else (a, ONE)
+    is_power = a.op == "^" and a.args[0].op == "set-name"
+    base, degree = a.args if is_power else (a, ONE)
     if base.op != "set-name" or b != base or degree.op != "num":
         return None
     return Expr("^", (base, add([degree, ONE])))
@@ -255,10 +272,20 @@ def _set_power(a: Expr, b: Expr) -> Expr | None:
 def _matrix_product(a: Expr, b: Expr) -> Expr:
     if a.op != "matrix" or b.op != "matrix":
         matrix, factor = (a, b) if a.op == "matrix" else (b, a)
-        rows = (tuple(mul(factor, cell) for cell in row.args) for row in matrix.args)
-        return Expr("matrix", tuple(Expr("row", row) for row in rows))
+        return _matrix(tuple(mul(factor, cell) for cell in row.args) for row in matrix.args)
     if len(a.args[0].args) != len(b.args) or len(a.args) * len(b.args) > 400:
         raise ParseError("matrix-shapes")
-    columns = list(zip(*(row.args for row in b.args), strict=True))
-    products = (([[mul(x, y) for x, y in zip(row.args, c, strict=True)] for c in columns]) for row in a.args)
-    return Expr("matrix", tuple(Expr("row", tuple(map(add, cells))) for cells in products))
+    columns = _columns(b)
+    return _matrix(tuple(_dot_product(row.args, column) for column in columns) for row in a.args)
+
+
+def _dot_product(row: tuple[Expr, ...], column: tuple[Expr, ...]) -> Expr:
+    return add([mul(x, y) for x, y in zip(row, column, strict=True)])
+
+
+def _columns(matrix: Expr) -> list[tuple[Expr, ...]]:
+    return list(zip(*(row.args for row in matrix.args), strict=True))
+
+
+def _matrix(rows: Iterable[tuple[Expr, ...]]) -> Expr:
+    return Expr("matrix", tuple(Expr("row", cells) for cells in rows))

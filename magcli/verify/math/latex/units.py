@@ -111,10 +111,11 @@ def unit_name(words: str) -> str:
     joule/kelvin/mole. Unknown words are kept in the singular; ``units`` and articles are dropped.
     """
     parts = _factors(_PER_CENT.sub("percent", words) if "cent" in words else words)
-    if not (parts and all(name.partition("^")[0] in _KNOWN for name in parts if name not in ("/", "(", ")"))):
-        name = " ".join(part for part in parts if part not in _GENERIC and part not in ("(", ")"))
-        return name.replace(" / ", "/").replace("/ ", "/")
-    return format_units(_powers(parts))
+    units = [part.partition("^")[0] for part in parts if part not in ("/", "(", ")")]
+    if parts and all(unit in _KNOWN for unit in units):
+        return format_units(_powers(parts))
+    name = " ".join(part for part in parts if part not in _GENERIC and part not in ("(", ")"))
+    return name.replace(" / ", "/").replace("/ ", "/")
 
 
 def _factors(words: str) -> list[str]:
@@ -128,14 +129,16 @@ def _factors(words: str) -> list[str]:
         if lower in ("per", "/", "(", ")"):
             parts.append("/" if lower == "per" else lower)
         elif word[0] == "^" or word.isdigit():
-            parts[-1:] = [parts[-1] + "^" + word.strip("^{ ")] if parts else []
+            if parts:
+                parts[-1] += "^" + word.strip("^{ ")
         elif lower in ("squared", "cubed") and parts:
             parts[-1] += _POWERS[lower]
         elif lower in _POWERS:
-            power = _POWERS[lower]
+            power = _POWERS[lower]  # square metres: the power stands before its unit
         elif lower in TEMPERATURES and parts[-1:] == ["degree"]:
             parts[-1] = TEMPERATURES[lower]
         else:
+            # mph has several parts.
             parts.extend(_ABBREVIATIONS.get(lower, "").split() or [_canonical(word) + power])
             power = ""
     return parts
@@ -144,25 +147,30 @@ def _factors(words: str) -> list[str]:
 def _powers(parts: list[str]) -> dict[str, int]:
     """The power of each unit; ``/`` divides by the next unit or bracket."""
     powers: dict[str, int] = {}
-    sign, group = 1, False
+    sign, in_brackets = 1, False
     for part in parts:
-        if part in ("/", "("):
-            sign, group = (-1, group) if part == "/" else (sign, True)
+        if part == "/":
+            sign = -1
+        elif part == "(":
+            in_brackets = True
         elif part == ")":
-            sign, group = 1, False
+            sign, in_brackets = 1, False
         else:
             name, _, power = part.partition("^")
             powers[name] = powers.get(name, 0) + sign * int(power or 1)
-            sign = sign if group else 1
+            if not in_brackets:
+                sign = 1
     return powers
 
 
 def format_units(powers: dict[str, int]) -> str:
     """The canonical name of a product of powers of units."""
-    above = "·".join(_with_power(name, power) for name, power in sorted(powers.items()) if power > 0)
+    ordered = [(name, power) for name, power in sorted(powers.items()) if power]
+    above = "·".join(_with_power(name, power) for name, power in ordered if power > 0)
     if not above:
-        return "·".join(_with_power(name, power) for name, power in sorted(powers.items()) if power)
-    return above + "".join(f"/{_with_power(name, -power)}" for name, power in sorted(powers.items()) if power < 0)
+        return "·".join(_with_power(name, power) for name, power in ordered)
+    below = "".join(f"/{_with_power(name, -power)}" for name, power in ordered if power < 0)
+    return above + below
 
 
 def _with_power(name: str, power: int) -> str:
@@ -204,13 +212,17 @@ def parse_compound(text: str) -> tuple[Fraction, str] | None:
         return None
     (amount, word), *smaller = _MEASURE.findall(text)
     total, unit = Fraction(amount), _canonical(word)
-    if unit in _CURRENCIES and len(smaller) == 1 and _canonical(smaller[0][1]) == "cent":
-        return total + Fraction(smaller[0][0]) / 100, unit
+    if unit in _CURRENCIES and len(smaller) == 1:
+        cents, word = smaller[0]
+        if _canonical(word) == "cent":
+            return total + Fraction(cents) / 100, unit
     for amount, word in smaller:
-        parts = _SUBUNITS.get((unit, _canonical(word)))
-        if parts is None:
+        part = _canonical(word)
+        parts_of_unit = _SUBUNITS.get((unit, part))
+        if parts_of_unit is None:
             return None
-        total, unit = total * parts + Fraction(amount), _canonical(word)
+        total = total * parts_of_unit + Fraction(amount)
+        unit = part
     return total, unit
 
 
@@ -247,7 +259,8 @@ def compatible(a: str, b: str) -> bool:
     if "degree" in (a, b) and {a, b} & {"celsius", "fahrenheit"}:
         return True
     x, y = set(a.split()), set(b.split())
-    return (x <= y or y <= x) and not (x | y) & _KNOWN
+    is_longer_name = x <= y or y <= x
+    return is_longer_name and not (x | y) & _KNOWN
 
 
 _OPERATIONS = """
@@ -330,10 +343,13 @@ def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
     for phrase in FILLER:
         if tuple(bare[size - len(phrase) : size]) == phrase:
             size -= len(phrase)
-    if size and (words[0] in _MAGNITUDES or any(_changes_value(bare[:size], at) for at in range(size))):
-        raise ParseError("words")
     raised = _RAISED.match(plain(" ".join(bare)))
-    if raised or multiplies(bare[:size]) or any(changes_number(word) and not is_unit(word) for word in bare[:size]):
+    bare = bare[:size]
+    if not bare and not raised:
+        return []
+    if words[0] in _MAGNITUDES or any(_changes_value(bare, at) for at in range(size)):
+        raise ParseError("words")
+    if raised or multiplies(bare) or any(changes_number(word) and not is_unit(word) for word in bare):
         raise ParseError("words")
     return list(words[:size])
 

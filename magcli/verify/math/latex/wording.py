@@ -178,6 +178,12 @@ def is_letters(text: str) -> bool:
     return run and not titled and text.lower() not in _SHORT_WORDS
 
 
+_BEFORE_VALUES = frozenset((
+    "exactly", "to", "just", "simply", "genau", "exactement", "exactamente", "esattamente", "gegen",
+))  # fmt: skip
+"""Words that may stand between a copula and its value."""
+
+
 def states_value(lead: str) -> bool:
     """Whether words before a value only announce it: ``the number of apples is``, ``therefore there are``, ``答案是``.
 
@@ -185,25 +191,17 @@ def states_value(lead: str) -> bool:
     """
     if _IDEOGRAPH.search(lead):
         return bool(_CHINESE_LEAD.fullmatch(lead)) and not _CHINESE_DOUBT.search(lead)
-    words = [plain(word.strip(".,:;!")) for word in lead.split()]
-    words = [word for word in words if word]
+    stripped = (plain(word.strip(".,:;!")) for word in lead.split())
+    words = [word for word in stripped if word]
     if not words or _RESTRICTING.intersection(words):
         return False
     if _LEAD_IN.issuperset(words):
         return True
-    while words and words[-1] in (
-        "exactly",
-        "to",
-        "just",
-        "simply",
-        "genau",
-        "exactement",
-        "exactamente",
-        "esattamente",
-        "gegen",
-    ):
+    while words and words[-1] in _BEFORE_VALUES:
         words.pop()
-    return bool(words) and (words[-1] in _COPULA or lead.rstrip().endswith((":", "：", "=")))
+    if not words:
+        return False
+    return words[-1] in _COPULA or lead.rstrip().endswith((":", "：", "="))
 
 
 def is_counted(words: str, question: str) -> bool:
