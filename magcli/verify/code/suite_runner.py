@@ -236,9 +236,7 @@ def run_once(
             item.function(*([instance] if instance is not None else []), **values)
         finally:
             fixtures.close("function")
-            call_hook(
-                instance or fixtures.module, "teardown_method" if instance else "teardown_function", item.function
-            )
+            call_hook(owner, f"teardown_{kind}", item.function)
     except unittest.SkipTest:
         outcome.skip(item.name)
     except ExpectedFailure:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from magcli.verify.math import equal, parsable
+from magcli.verify.math import compare, equal, parsable
 
 SAME = [
     (r"p \wedge q", r"q\land p"),
@@ -86,3 +86,9 @@ def test_the_same_in_both_directions(left: str, right: str) -> None:
 def test_different_in_both_directions(left: str, right: str) -> None:
     assert not equal(left, right)
     assert not equal(right, left)
+
+
+@pytest.mark.parametrize("named", ["x=1, y=2", "x_1=1, x_2=2", r"(x,y)=(1,2)"])
+def test_named_values_are_not_the_empty_set(named: str) -> None:
+    assert compare(named, r"\emptyset") == (False, "structure")
+    assert compare(r"\emptyset", named) == (False, "structure")

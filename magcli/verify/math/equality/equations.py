@@ -216,6 +216,8 @@ def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
 def _name_positions(names: list[str]) -> list[int]:
     """The position of each name in a run of letters or indices without gaps; the given order for other names."""
     as_written = list(range(len(names)))
+    if not names:
+        return as_written
     stems = {name.partition("_")[0] for name in names}
     # x_1, x_2 are ordered by their indices; x, y by their letters.
     keys = [name.partition("_")[2] for name in names] if len(stems) == 1 else names

@@ -400,7 +400,7 @@ def _is_vector(expr: Expr) -> bool:
 
 
 def _span(cursor: Cursor) -> Expr | None:
-    r"""``\operatorname{span}\{v,w\}`` as the family of ``?0v+?1w``; None for anything else."""
+    r"""``\operatorname{span}\{v,w\}`` as the family of ``?s0 v + ?s1 w``; None for anything else."""
     if cursor.peek().value not in _SPANS or cursor.peek(1).value not in (r"\{", "("):
         return None
     cursor.at += 1
