@@ -197,7 +197,8 @@ def layer_activation_bytes(plan: TrainingPlan) -> int:
     if not plan.bf16:
         norms = 2 * 3 * FP32 * shape.hidden
         return norms + FP32 * (4 * shape.inner + shape.queries) + attention_bytes(plan, FP32)
-    norms, inputs = 2 * 2 * FP32 * shape.hidden, 5 * BF16 * shape.hidden
+    norms = 2 * 2 * FP32 * shape.hidden  # two norms, two float32 values each
+    inputs = 5 * BF16 * shape.hidden  # of the queries', keys', values', gate's and inner values' matrices
     kernel = BF16 if plan.on_gpu else FP32
     return norms + inputs + BF16 * (4 * shape.inner + shape.queries) + attention_bytes(plan, kernel)
 
@@ -236,12 +237,13 @@ def layer_gradient_bytes(plan: TrainingPlan) -> int:
     """
     shape = plan.shape
     element = BF16 if plan.bf16 else FP32
-    inner = (1 if plan.activation_checkpointing else 3) * element * shape.inner
+    inner_gradients = 1 if plan.activation_checkpointing else 3
+    inner = inner_gradients * element * shape.inner
     stream = 3 * FP32 * shape.hidden
     widest = min(shape.inner, shape.linear // (3 * shape.layers * shape.hidden))
-    largest = 0 if plan.lora_rank else shape.hidden * widest
-    copies = BF16 + FP32 if plan.bf16 else FP32
-    return plan.tokens * (inner + stream) + copies * largest
+    largest_weight = 0 if plan.lora_rank else shape.hidden * widest
+    weight_copies = BF16 + FP32 if plan.bf16 else FP32  # the product in bf16, and its sum
+    return plan.tokens * (inner + stream) + weight_copies * largest_weight
 
 
 def head_gradient_bytes(plan: TrainingPlan) -> int:

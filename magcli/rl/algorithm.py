@@ -146,11 +146,11 @@ def _standardise_over_tokens(rewards: Sequence[float], lengths: Sequence[int]) -
     """Rewards minus their mean, over their standard deviation, each counted as often as its completion has tokens."""
     if not rewards:
         return []
-    total = sum(lengths)
-    mean = math.fsum(reward * length for reward, length in zip(rewards, lengths, strict=True)) / total
+    tokens = sum(lengths)
+    mean = math.fsum(reward * length for reward, length in zip(rewards, lengths, strict=True)) / tokens
     centred = [reward - mean for reward in rewards]
     squares = math.fsum(value * value * length for value, length in zip(centred, lengths, strict=True))
-    std = math.sqrt(squares / total)
+    std = math.sqrt(squares / tokens)
     return [value / std for value in centred] if std > EQUAL else [0.0] * len(centred)
 
 

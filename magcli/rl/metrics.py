@@ -159,9 +159,13 @@ def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
 
 def version_sum(rollout: Rollout) -> int:
     """The sum over a rollout's generated tokens of the version of the weights that generated them."""
+    # Each version generated from its start to that of the next one.
     ends = [start for start, _ in rollout.versions[1:]] + [len(rollout.tokens)]
-    spans = zip(rollout.versions, ends, strict=True)
-    return sum(version * (end - start - _given_within(rollout, start, end)) for (start, version), end in spans)
+    total = 0
+    for (start, version), end in zip(rollout.versions, ends, strict=True):
+        generated = end - start - _given_within(rollout, start, end)
+        total += version * generated
+    return total
 
 
 def _given_within(rollout: Rollout, start: int, end: int) -> int:
@@ -341,12 +345,12 @@ def unused_end(rollouts: Sequence[Rollout], unused: Mapping[int, str]) -> dict[s
 def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     """Why an update shows that nearly all groups have zero advantage, or None."""
     dropped: Mapping[str, int] = line["groups_dropped"]
-    same = {reason: count for reason, count in dropped.items() if reason in NON_DIVERSE}
-    graded = line["groups_trained"] + sum(same.values())
-    if not graded or sum(same.values()) < limits.non_diverse_share * graded:
+    same = Counter({reason: count for reason, count in dropped.items() if reason in NON_DIVERSE})
+    graded = line["groups_trained"] + same.total()
+    if not graded or same.total() < limits.non_diverse_share * graded:
         return None
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(same.items(), key=lambda item: -item[1]))
-    text = f"{sum(same.values()):,} of {graded:,} groups had zero advantage ({reasons})"
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in same.most_common())
+    text = f"{same.total():,} of {graded:,} groups had zero advantage ({reasons})"
     if line.get("reward_min") is None:
         return f"{text}; use other problems"
     return f"{text}; rewards were {line['reward_min']:g} to {line['reward_max']:g}: {_non_diverse_advice(same)}"

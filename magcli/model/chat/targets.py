@@ -246,9 +246,11 @@ def _target(
         return _all_targets(tokenizer, _own_text(text, prompt, style) + style.end)
     if style.has_marks and (marked := _marked(tokenizer, turns, prompt)):
         return _until(token_ids(tokenizer, style.end), marked)
+    # Between the text and the end of the turn a template may write more, such as a newline, which is a target too.
     end = whole.find(style.end, stop)
-    body = whole[len(prompt) : stop] + style.end if end < 0 else whole[len(prompt) : end + len(style.end)]
-    return _all_targets(tokenizer, body)
+    if end < 0:
+        return _all_targets(tokenizer, whole[len(prompt) : stop] + style.end)
+    return _all_targets(tokenizer, whole[len(prompt) : end] + style.end)
 
 
 def _longest(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:

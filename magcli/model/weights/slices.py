@@ -36,11 +36,14 @@ def sliced_tensors(model: "Model") -> dict[str, Stored]:
     stored = stored_tensors(model.folder)
     if not model.is_nested and model.outline.config.tie_word_embeddings and any(map(graft.is_head, stored)):
         return {}  # transformers unties a head that differs from the embeddings
-    names: Mapping[str, str] = model.checkpoint_names
-    shapes = {name: tuple(tensor.shape) for name, tensor in own_tensors(model.outline).items()}
-    tensors = {name: stored[names.get(name, name)] for name in shapes if names.get(name, name) in stored}
-    fits = all(tensor.shape == shapes[name] and tensor.kind in FLOATS for name, tensor in tensors.items())
-    return tensors if fits and tensors.keys() == shapes.keys() else {}
+    stored_names: Mapping[str, str] = model.checkpoint_names
+    tensors: dict[str, Stored] = {}
+    for name, own in own_tensors(model.outline).items():
+        tensor = stored.get(stored_names.get(name, name))
+        if tensor is None or tensor.shape != tuple(own.shape) or tensor.kind not in FLOATS:
+            return {}
+        tensors[name] = tensor
+    return tensors
 
 
 def own_tensors(model: "PreTrainedModel") -> "dict[str, Tensor]":

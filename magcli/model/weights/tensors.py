@@ -225,14 +225,16 @@ class Entry(NamedTuple):
 def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
     """The first bytes of a file with these tensors and metadata, and the offset of each tensor in the file."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
-    offsets, end = {}, 0
+    starts: dict[str, int] = {}  # counted from the end of the header
+    end = 0
     for name, kind, shape, size in entries:
-        offsets[name], end = end, end + size
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [offsets[name], end]}
+        start, end = end, end + size
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+        starts[name] = start
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # so that the tensors start at a multiple of 8 bytes
     packed = struct.pack("<Q", len(text)) + text
-    return packed, {name: len(packed) + offset for name, offset in offsets.items()}
+    return packed, {name: len(packed) + start for name, start in starts.items()}
 
 
 def copy_weights(source: Path, target: Path, kind: str | None) -> None:
