@@ -260,6 +260,18 @@ def test_ungraded_samples_are_not_counted_as_low_reward(trained, problems, tmp_p
     assert (tmp_path / "out" / "landscape.json").exists()
 
 
+def test_a_reward_gets_the_values_of_json_columns_as_in_the_run(trained, tmp_path):
+    problems = tmp_path / "problems.jsonl"
+    values = [{"least": 1}, [1, 2]]  # of two types, so the column stores JSON text
+    rows = [{"id": f"p{i}", "prompt": "a?", "answer": "3", "accepted": value} for i, value in enumerate(values)]
+    problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = tmp_path / "own.py"
+    own.write_text("def own(completion, row):\n    return float(isinstance(row['accepted'], dict | list))\n")
+    options = ASK | {"out": tmp_path / "out", "run": trained, "reward": f"{own}:own", "points": 4, "samples": 1}
+    call_stage("landscape", problems, output=tmp_path / "points.arrow", **options)
+    assert {reward for row in rows_of(tmp_path / "points.arrow") for reward in row["rewards"]} == {1.0}
+
+
 FROM_RUN = {"max_tokens": 24, "system": None, "temperature": 0.7, "language": False, "penalty_end": 20}
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import as_json, row_options
 from magcli.data import durable
+from magcli.data.values import all_rows
 from magcli.errors import DataError, usage
 from magcli.landscape import components, pca, results
 from magcli.landscape.box import parse_box
@@ -74,7 +75,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.cost:
         job.console.result(_cost(checkpoints), event="cost")
         return
-    input_rows = [row for batch in rows for row in batch.to_pylist()]
+    input_rows = all_rows(rows)
     out = output_folder(config)
     with durable.locked(out):
         plane = _plane(config, checkpoints, out, job)
