@@ -54,7 +54,7 @@ def draw(runs: Sequence[np.ndarray], control: np.ndarray | None, colours: dict[s
     axes.tick_params(colors=colours["text"])
     axes.grid(color=colours["grid"], linewidth=0.6)
     axes.spines[:].set_visible(False)
-    axes.legend(frameon=False, labelcolor=colours["text"], loc="lower right")
+    axes.legend(frameon=False, labelcolor=colours["text"], loc="upper left")
     figure.savefig(path, transparent=True, metadata={"Date": None})
 
 
