@@ -272,7 +272,7 @@ class Progress:
         self.done = 0
         self.note = ""
         self._skipped = 0
-        self._start = self._last = time.monotonic()
+        self._start = self._last = self._finished = time.monotonic()
         self._terminal: TextIO | None = None
         self._bar: Bar | None = None
         self._ticking = ExitStack()
@@ -300,6 +300,7 @@ class Progress:
         """Count finished units; ``reused`` ones were finished by an earlier run and do not count in the rate."""
         self.done += count
         self._skipped += count if reused else 0
+        self._finished = time.monotonic()
         self.note = note if note is not None else self.note
         if self._bar is not None:
             self._bar.update(self.note, completed=self.done, rate=self._rate_text())
@@ -315,15 +316,24 @@ class Progress:
 
     def begin(self) -> None:
         """Measure the rate from now on, without what came before the first unit, such as loading a model."""
-        self._start = time.monotonic()
+        self._start = self._finished = time.monotonic()
 
     def _say(self) -> None:
         self.console.say(
             self._line(), event="progress", done=self.done, total=self.total, rate=self._rate(), note=self.note
         )
 
+    def _seconds_each(self) -> float:
+        """Seconds a unit takes: the mean of the finished ones, more once the unfinished one has taken longer."""
+        measured = self.done - self._skipped
+        if not measured:
+            return math.inf
+        mean = (self._finished - self._start) / measured
+        elapsed = time.monotonic() - self._start
+        return max(mean, elapsed / (measured + 1), 1e-9)
+
     def _rate(self) -> float:
-        return (self.done - self._skipped) / max(time.monotonic() - self._start, 1e-9)
+        return 1 / self._seconds_each()
 
     def _rate_text(self) -> str:
         rate = self._rate()
@@ -331,12 +341,17 @@ class Progress:
             return f"{duration(1 / rate)} each"
         return f"{rate:,.1f} {self.unit}/s"
 
+    def _left_text(self) -> str:
+        each = self._seconds_each()
+        if not self.total or not math.isfinite(each):
+            return ""
+        unfinished = min(time.monotonic() - self._finished, each)
+        return f", {duration(max((self.total - self.done) * each - unfinished, 0.0))} left"
+
     def _line(self) -> str:
         of = f"/{self.total:,}" if self.total else ""
-        rate, left = self._rate(), ""
-        if self.total and rate > 0:
-            left = f", {duration((self.total - self.done) / rate)} left"
-        return " ".join(f"{self.label}: {self.done:,}{of} {self.unit}, {self._rate_text()}{left} {self.note}".split())
+        text = f"{self.label}: {self.done:,}{of} {self.unit}, {self._rate_text()}{self._left_text()} {self.note}"
+        return " ".join(text.split())
 
     def __exit__(self, *_: object) -> None:
         self._ticking.close()

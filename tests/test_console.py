@@ -208,6 +208,24 @@ def test_slow_units_have_a_duration_instead_of_a_rate(monkeypatch, done, rate) -
     assert f"{done} steps, {rate}" in sys.stderr.getvalue().replace("/8", "")
 
 
+@pytest.mark.parametrize(
+    ("seconds_in_unit", "said"),
+    [
+        (8, "10.0 s each, 32.0 s left"),
+        (38, "15.6 s each, 46.8 s left"),
+        (400, "1 min 28 s each, 4 min 24 s left"),
+    ],
+)
+def test_the_time_left_falls_within_a_slow_unit(monkeypatch, seconds_in_unit, said) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with Console().progress(8, "steps", "sft", lambda width, height: ["panel"]) as bar:
+        bar.advance(4)
+        bar._finished = time.monotonic() - seconds_in_unit
+        bar._start = bar._finished - 40
+        bar._say()
+    assert said in sys.stderr.getvalue()
+
+
 def test_waiting_is_said_only_if_it_takes_long(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stderr", written := Lines())
     with Console().waiting_for("sft: loading the model"):
