@@ -189,8 +189,9 @@ def test_ground_truths_and_tests_are_read_before_anything_is_sampled(tmp_path):
     ]
     options = {"model": str(MODEL), "system": Path("none"), "run": tmp_path / "run", "updates": 1, "group_size": 4}
     options |= {"n_async": 8, "n_batch": 8, "n_mini": 8, "max_tokens": 8, "sandbox": "auto"}
-    with pytest.raises(UsageError, match=r"no usable problem in the input \(bad-gold 2: the first: "):
-        call_stage("rl", stored(tmp_path, rows), **options)
+    for dry_run in (False, True):
+        with pytest.raises(UsageError, match=r"no usable problem in the input \(bad-gold 2: the first: "):
+            call_stage("rl", stored(tmp_path, rows), **options, dry_run=dry_run)
     assert not list((tmp_path / "run").glob("rollouts*/*"))
 
 

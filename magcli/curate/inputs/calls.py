@@ -174,6 +174,8 @@ def _with(node: ast.expr, new: Mapping[Path, Any], parent: Path) -> ast.expr:
             case ast.Call(_, _, keywords), (name,):
                 replaced = next(keyword for keyword in keywords if keyword.arg == name)
                 replaced.value = value
+            case ast.Attribute() | ast.Subscript(), ("of",):
+                node.value = value
     return node
 
 

@@ -86,6 +86,8 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
             heldout.check_table("rl", config.eval_table, config.system, model, grader)
         pools = [previews.fitting(pool, model, config.system, job) for pool in pools]
         usable = [previews.gradable(pool, grader, job) for pool in pools]
+    for pool in usable:
+        engines.require_usable(pool, job)
     stage_curriculum(config, usable)
     say_pool(config, usable[0], job.console)
     if model is None:

@@ -171,7 +171,12 @@ def answerable(
             usable.append(row)
         else:
             job.drops.row(row["id"], "prompt-too-long", row)
+    require_usable(usable, job)
+    return usable
+
+
+def require_usable(problems: Sequence[Mapping[str, Any]], job: Job) -> None:
+    """Raises a UsageError with the reasons of the dropped problems if none is left."""
     dropped = job.drops.summary()
     reasons = f" ({dropped})" if dropped else ""
-    usage(len(usable) > 0, f"{job.stage}: no usable problem in the input{reasons}")
-    return usable
+    usage(len(problems) > 0, f"{job.stage}: no usable problem in the input{reasons}")

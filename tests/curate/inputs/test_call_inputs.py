@@ -66,6 +66,12 @@ def test_literals_inside_helpers_are_changed_and_the_helpers_stay():
     assert all(call.startswith("set(f(list_node([") for call in found)
 
 
+def test_the_text_that_a_method_is_called_on_is_changed():
+    new_calls = made(["'abc'.find('b')", "'cab'.find('a')"])
+    assert all(call.endswith(")") and ".find('" in call for call in new_calls)
+    assert len({call.split(".find(")[0] for call in new_calls}) > 10
+
+
 def test_calls_without_literals_have_no_mutations():
     assert made(["f()", "f()"]) == []
     assert made(["f(x)"]) == []
