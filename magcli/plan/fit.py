@@ -181,6 +181,11 @@ class Free:
     micro_tokens: bool
     longest: int
 
+    @classmethod
+    def of(cls, activation_checkpointing: str, micro_tokens: int, longest: int) -> "Free":
+        """What is left open by the values of the two options."""
+        return cls(activation_checkpointing == "auto", micro_tokens == 0, longest)
+
 
 def as_fast_as_fits(plan: Plan, free: Free, usable: int) -> Plan:
     """The plan on a GPU: activations are kept if that surely fits, then micro-batches as large as surely fit."""

@@ -255,7 +255,7 @@ def _memory(given: _Given, engine: PolicyName) -> Plan:
     plan = _with_engine(given, _training(given), engine)
     if not card.is_gpu:
         return plan
-    free = Free(config.activation_checkpointing == "auto", not config.micro_tokens, given.longest)
+    free = Free.of(config.activation_checkpointing, config.micro_tokens, given.longest)
     return fit.as_fast_as_fits(plan, free, card.usable)
 
 

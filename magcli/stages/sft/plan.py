@@ -111,7 +111,7 @@ def _memory(
     plan = Plan(training_memory, engine=engine, engine_stays=False)
     if not card.is_gpu:
         return plan
-    free = Free(config.activation_checkpointing == "auto", not config.micro_tokens, longest)
+    free = Free.of(config.activation_checkpointing, config.micro_tokens, longest)
     return fit.as_fast_as_fits(plan, free, card.usable)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +57,7 @@ def environment_trial(config: GraderOptions, spec: str) -> Callable[[Mapping[str
         return None
 
     def attempt(row: Mapping[str, Any]) -> None:
-        with open_environment(replace(config, workers=1), spec) as opened:
+        with in_workers(spec, 1, graders.isolation(config.sandbox)[0]) as opened:
             failure = asyncio.run(failure_of(opened, row))
         usage(not failure, f"{failure}, on row {row.get('id', '1')}")
 
