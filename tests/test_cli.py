@@ -385,6 +385,17 @@ def test_events_are_json_lines(tmp_path: Path, magcli) -> None:
     assert "No such option: --limits" in event["message"]
 
 
+def test_make_asks_once_for_what_is_up_to_date(tmp_path: Path, magcli) -> None:
+    source, output = tmp_path / "a.jsonl", tmp_path / "folder"
+    source.write_text('{"a": 1}\n')
+    (tmp_path / "Makefile").write_text(f"{output}: a.jsonl\n\t{sys.executable} -m magcli convert a.jsonl -o folder\n")
+    make = ["make", "-C", tmp_path]
+    subprocess.run(make, check=True, capture_output=True)
+    os.utime(source)
+    assert "folder is up to date" in subprocess.run(make, check=True, capture_output=True, text=True).stderr
+    assert subprocess.run(make, check=True, capture_output=True, text=True).stderr == ""
+
+
 def test_quiet_is_silent(tmp_path: Path, magcli) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
     done = magcli("convert", tmp_path / "a.jsonl", "-o", tmp_path / "b.arrow", "--quiet")
@@ -395,9 +406,9 @@ def test_the_same_command_again_does_nothing(tmp_path: Path, magcli) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
     command = ["convert", tmp_path / "a.jsonl", "-o", tmp_path / "b.arrow"]
     assert magcli(*command).returncode == 0
-    before = (tmp_path / "b.arrow").stat().st_mtime_ns
+    before = (tmp_path / "b.arrow").stat().st_ino
     assert "is up to date" in magcli(*command).stderr
-    assert (tmp_path / "b.arrow").stat().st_mtime_ns == before
+    assert (tmp_path / "b.arrow").stat().st_ino == before
     (tmp_path / "a.jsonl").write_text('{"a": 2}\n')
     assert "1 rows in, 1 out" in magcli(*command).stderr
     assert "1 rows in, 1 out" in magcli(*command, "--restart").stderr

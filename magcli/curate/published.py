@@ -19,6 +19,7 @@ from magcli.layouts.names import (
     TRACE_VERDICTS,
     WORKED,
 )
+from magcli.layouts.readers import as_text
 from magcli.model.chat.messages import text_of, thoughts_of, without_thoughts
 from magcli.model.chat.thoughts import THINK, ThoughtForm, rewritten
 
@@ -138,11 +139,16 @@ def _prompt(row: Row, column: str) -> Any:
 
 
 def _messages(turns: Any, system: Any, form: ThoughtForm) -> list[dict[str, Any]]:
-    """Messages with role and content, preceded by a system prompt from a separate column."""
+    """Messages with role and content, preceded by a system prompt from a separate column.
+
+    What is no message becomes one without a role, so that the row is dropped with what it has.
+    """
     messages = []
-    for turn in turns if isinstance(turns, list) else ():
+    for turn in turns if isinstance(turns, list) else [turns]:
         if isinstance(turn, Mapping):
             messages.append(_message(turn, form))
+        elif turn is not None:
+            messages.append({"role": None, "content": as_text(turn)})
     if isinstance(system, str) and system and messages and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages

@@ -259,7 +259,8 @@ def _missing_stage(stage: str, missing: Collection[str], present: Collection[str
     if "correct" in missing and "completion" in present:
         return "these are completions without verdicts: magcli grade them first"
     if "correct" in missing and is_problems:
-        return "these are problems: give --model, which samples and grades them"
+        how = "give --model, which" if stage == "evaluate" else "magcli evaluate --model"
+        return f"these are problems: {how} samples and grades them"
     if "answer" in missing and is_traces:
         source = "filter-math" if stage == "rl" else "clean-math"
         return f"these are traces, on which magcli sft trains; {stage} takes problems, as of magcli {source}"

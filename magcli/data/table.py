@@ -180,6 +180,9 @@ def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:
     if (path / "dataset_dict.json").exists():
         of_split = inside.named_in(path, split, f"{path}:{split}") if split else path
         return folder.open_folder(of_split)
+    if (path / "run.json").exists() and (path / "metrics.jsonl").exists():
+        rollouts = f"; its rollouts are the table {path / 'rollouts'}" if (path / "rollouts").is_dir() else ""
+        raise DataError(f"{path} is the folder of a run, not a table{rollouts}; magcli report {path} shows the run")
     splits = repository.splits_of(path, READABLE)
     if not splits:
         return folder.open_folder(path)

@@ -14,11 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from magcli.data.json_columns import json_field
+from magcli.data.json_columns import is_json_text, json_field
 from magcli.data.source import Rows
 from magcli.data.values import from_rows, to_rows
 from magcli.layouts import readers, responses
 from magcli.layouts.kinds import KIND, with_kinds
+from magcli.layouts.readers import as_text
 from magcli.layouts.recognise import Reading, readings
 from magcli.layouts.texts import with_texts
 from magcli.layouts.types import COLUMNS, Unreadable, column_of, value_at
@@ -53,8 +54,15 @@ class Conversion:
         return [
             field
             for field in self.input_schema
-            if field.name in self.schema.names and self.schema.field(field.name) == field
+            if field.name in self.schema.names
+            # A column of JSON has the type of text, and differs in its metadata.
+            and self.schema.field(field.name).equals(field, check_metadata=True)
         ]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The names of the columns of text."""
+        return [field.name for field in self.schema if pa.types.is_string(field.type) and not is_json_text(field)]
 
     @property
     def has_samples(self) -> bool:
@@ -75,9 +83,18 @@ class Conversion:
             yield from_rows(converted, self.schema)
 
     def _unread(self, row: Row, reason: str) -> Row:
-        """A row that is dropped for a reason, with what it has."""
-        unchanged = {field.name: row[field.name] for field in self.unchanged}
-        return {**unchanged, UNREAD: reason}
+        """A row that is dropped for a reason, with what it has: as JSON where its column is of text."""
+        kept = {name: as_text(row[name]) for name in self.texts if name in row}
+        kept |= {field.name: row[field.name] for field in self.unchanged}
+        return {**kept, UNREAD: reason}
+
+    def _misfit(self, row: Row) -> str:
+        """Why a row that was read does not fit its columns, and the detail; empty if it does."""
+        for name in self.texts:
+            value = row.get(name)
+            if value is not None and not isinstance(value, str):
+                return f"not-text\tthe {name} is {as_text(value)}; a text is expected"
+        return ""
 
     def _converted(self, row: Row) -> Iterator[Row]:
         try:
@@ -89,7 +106,9 @@ class Conversion:
         if "tests" in values and not row.get("kind"):
             kept["kind"] = "code" if values["tests"] else None
         by_column = {COLUMNS[role].name: value for role, value in values.items()}
-        yield from _samples(by_column, kept)
+        for sample in _samples(by_column, kept):
+            misfit = self._misfit(sample)
+            yield self._unread(row, misfit) if misfit else sample
 
     def _values(self, row: Row) -> Row:
         """The values of all roles.

@@ -225,7 +225,13 @@ def _mapping(data: Any) -> Mapping[str, Any]:
 
 
 def struct_answer(answer: Any) -> str | None:
-    """The ground truth of an answer that is an object, as verl's reward model stores it."""
-    if isinstance(answer, Mapping):
-        return only(answer.get("ground_truth", answer.get("value")))
-    return as_text(answer)
+    """The ground truth of an answer that is an object, as verl's reward model stores it.
+
+    Raises:
+        Unreadable: the object has none.
+    """
+    if not isinstance(answer, Mapping):
+        return as_text(answer)
+    if "ground_truth" not in answer and "value" not in answer:
+        raise Unreadable("missing-answer", "the answer is an object without ground_truth or value")
+    return only(answer.get("ground_truth", answer.get("value")))

@@ -38,6 +38,8 @@ def asked(prompt: Any, instructions: Any = None) -> dict[str, Any]:
     if not isinstance(prompt, list):
         return {"prompt": prompt, "system": instructions if has_instructions else None}
     turns = [turn for turn in prompt if isinstance(turn, Mapping)]
+    if prompt and not turns:
+        raise Unreadable("not-text", f"the prompt is a list without messages: {as_text(prompt)}")
     systems = [_content(turn) for turn in turns if role_of(turn) in SYSTEM]
     if has_instructions:
         systems.insert(0, instructions)

@@ -111,6 +111,7 @@ def execute(
         forced = tables.restart or configuration.is_set(config, "always_run")
         if not forced and all(map(os.path.exists, side_outputs)) and up_to_date(targets, job):
             _keep(stage, tables, job)
+            _touch([*targets, *side_outputs])
             return
         if not tables.overwrite:
             _check_overwrite(targets, job, interrupted)
@@ -119,6 +120,14 @@ def execute(
             text = f"{stage.name}: {existing}; it will be replaced at the end"
             console.say(text, event="replaces", output=tables.output)
         _run(stage, config, tables, job, stack, rows_of_shards)
+
+
+def _touch(outputs: Sequence[str]) -> None:
+    """Give outputs, and the files of those that are folders, the current time, so that make takes them for made."""
+    for output in map(Path, outputs):
+        for path in (output, *output.glob("*")):
+            with contextlib.suppress(OSError):  # such as a file of another user
+                os.utime(path)
 
 
 def _keep(stage: Stage, tables: Tables, job: Job) -> None:

@@ -176,7 +176,6 @@ def test_cold_start_refuses_two_completions(tmp_path):
 
 
 def test_ground_truths_and_tests_are_read_before_anything_is_sampled(tmp_path):
-    from magcli.errors import UsageError
 
     rows = [
         {"prompt": "Print 1.", "kind": "code", "tests": [{"input": "", "output": None}], "answer": None},
@@ -190,7 +189,7 @@ def test_ground_truths_and_tests_are_read_before_anything_is_sampled(tmp_path):
     options = {"model": str(MODEL), "system": Path("none"), "run": tmp_path / "run", "updates": 1, "group_size": 4}
     options |= {"n_async": 8, "n_batch": 8, "n_mini": 8, "max_tokens": 8, "sandbox": "auto"}
     for dry_run in (False, True):
-        with pytest.raises(UsageError, match=r"no usable problem in the input \(bad-gold 2: the first: "):
+        with pytest.raises(DataError, match=r"no usable problem in the input \(bad-gold 2: the first: "):
             call_stage("rl", stored(tmp_path, rows), **options, dry_run=dry_run)
     assert not list((tmp_path / "run").glob("rollouts*/*"))
 
@@ -284,3 +283,40 @@ def test_instructions_are_read_in_their_own_layout(tmp_path, capsys):
     said = {row["messages"][-1]["content"] for row in rows_of(tmp_path / "out.jsonl")}
     assert said == {SAID["content"], "Hello!"}
     assert reasons == ["several-turns"]
+
+
+def test_a_value_that_is_no_text_among_texts_is_dropped_with_what_it_is(tmp_path):
+    problem = {"prompt": "What is 2 * 3?", "answer": "6"}
+    odd = [{"prompt": ["What is 1 + 5?"]}, {"prompt": {"text": "What is 2 + 5?"}}, {"prompt": 7}, {"answer": {"x": 1}}]
+    rows = [problem, *({**problem, **change} for change in odd)]
+    dropped = tmp_path / "dropped.jsonl"
+    call_stage("clean-math", stored(tmp_path, rows), output=tmp_path / "out.jsonl", dropped=dropped)
+    assert [row["prompt"] for row in rows_of(tmp_path / "out.jsonl")] == [problem["prompt"]]
+    kept = [(row["drop_reason"], row["prompt"], row["answer"]) for row in rows_of(dropped)]
+    assert kept == [
+        ("not-text", '["What is 1 + 5?"]', "6"),
+        ("not-text", '{"text": "What is 2 + 5?"}', "6"),
+        ("not-text", "7", "6"),
+        ("missing-answer", problem["prompt"], '{"x": 1}'),
+    ]
+
+
+def test_a_completion_that_is_no_text_among_texts_is_dropped_with_what_it_is(tmp_path):
+    graded = {"prompt": "What is 2 * 3?", "answer": "6"}
+    odd = [7, {"foo": 1}, [7, "a"], [["a"]]]
+    rows = [{**graded, "completion": completion} for completion in ("6", *odd)]
+    dropped = tmp_path / "dropped.jsonl"
+    options = {"output": tmp_path / "out.jsonl", "dropped": dropped, "language": False}
+    call_stage("grade", stored(tmp_path, rows), **options)
+    kept = [(row["drop_reason"], json.loads(row["completion"])) for row in rows_of(dropped)]
+    assert kept == [("not-text", value) for value in odd]
+
+
+def test_messages_that_are_none_are_dropped_with_what_they_are(tmp_path):
+    conversation = [{"role": "user", "content": "What is 2 * 3?"}, {"role": "assistant", "content": "\\boxed{6}"}]
+    rows = [{"messages": conversation}, {"messages": "text"}, {"messages": ["a", "b"]}]
+    dropped = tmp_path / "dropped.jsonl"
+    options = {"output": tmp_path / "out.jsonl", "dropped": dropped, "any_format": True}
+    call_stage("cold-start", stored(tmp_path, rows), **options)
+    kept = [[message["content"] for message in row["messages"]] for row in rows_of(dropped)]
+    assert kept == [["text"], ["a", "b"]]

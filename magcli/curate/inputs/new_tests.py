@@ -351,7 +351,7 @@ def summary(counts: Counter[str]) -> str:
     """A one-line summary."""
     parts = [
         f"{counts['problems']:,} problems; {counts['tests_tried']:,} inputs tried, {counts['tests_made']:,} "
-        f"kept{_parts(counts, 'origin_', 'given')}, rejected{_parts(counts, 'thrown_')}",
+        f"kept{_parts(counts, 'origin_', 'given')}{_rejected(counts)}",
         _score(counts),
         f"no new tests for {counts['without']:,}{_parts(counts, 'none_')}",
         f"{counts['short']:,} have fewer tests than asked",
@@ -387,6 +387,11 @@ def _rates(counts: Counter[str]) -> str:
         f"inputs{_parts(counts, 'program_', 'used')}; of {tried:,} of their inputs that were tried {kept:,} "
         f"({kept_share:.1%}) are new tests{_parts(counts, 'input_', 'kept')}"
     )
+
+
+def _rejected(counts: Counter[str]) -> str:
+    reasons = _parts(counts, "thrown_")
+    return f", rejected{reasons}" if reasons else ""
 
 
 def _parts(counts: Counter[str], prefix: str, without: str = "") -> str:

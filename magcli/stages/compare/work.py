@@ -73,7 +73,7 @@ def _compare_tables(config: Config, names: Sequence[str], job: Job) -> None:
     """Print the options that differ, and all metrics with their paired differences to the first table."""
     sources = [table.read(path) for path in config.paths]
     with AnswerEquality(options.GraderOptions()) as equality:
-        sides = sides_of(sources, config.ks, config.seed, equality, job.console)
+        sides = sides_of(sources, config.ks, config.seed, equality, job.console, stage="compare")
     if len(sides) < 2:
         raise DataError(f"compare: {', '.join(config.paths)} have no two models with metrics")
     first = sides[0].name

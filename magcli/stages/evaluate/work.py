@@ -275,7 +275,7 @@ def _counts_text(estimate: Estimate) -> str:
 def _compared(config: Config, job: Job) -> pa.RecordBatch:
     """Compare the tables of the command, and print the comparison as Markdown."""
     with AnswerEquality(config) as equality:
-        sides = sides_of(job.sources, config.ks, config.seed, equality, job.console)
+        sides = sides_of(job.sources, config.ks, config.seed, equality, job.console, stage="evaluate")
     for side in sides:
         by_name = {f"{side.name} {suite}".rstrip(): problems for suite, problems in side.problems.items()}
         report_skipped_ks(by_name, config.ks, job)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.curate.sampling import SamplingPlan
-from magcli.errors import usage
+from magcli.errors import DataError
 from magcli.generate.open import open_generator
 from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Sampling
@@ -157,9 +157,8 @@ def answerable(
     The others are dropped as ``prompt-too-long`` and ``bad-gold``.
 
     Raises:
-        DataError: a problem is of a kind that cannot be graded.
+        DataError: a problem is of a kind that cannot be graded, or none is left.
         EnvironmentFault: a problem asks for a program, and programs cannot be isolated on this machine.
-        UsageError: no problem is left.
     """
     context = model.context
     usable = []
@@ -176,7 +175,8 @@ def answerable(
 
 
 def require_usable(problems: Sequence[Mapping[str, Any]], job: Job) -> None:
-    """Raises a UsageError with the reasons of the dropped problems if none is left."""
+    """Raises a DataError with the reasons of the dropped problems if none is left."""
     dropped = job.drops.summary()
     reasons = f" ({dropped})" if dropped else ""
-    usage(len(problems) > 0, f"{job.stage}: no usable problem in the input{reasons}")
+    if not problems:
+        raise DataError(f"{job.stage}: no usable problem in the input{reasons}")

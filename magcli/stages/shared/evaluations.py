@@ -42,9 +42,9 @@ COLUMNS = (
 
 
 def sides_of(
-    sources: Sequence[Source], ks: Sequence[int], seed: int, equality: AnswerEquality, console: Console
+    sources: Sequence[Source], ks: Sequence[int], seed: int, equality: AnswerEquality, console: Console, *, stage: str
 ) -> list[Side]:
-    """The models of the tables: those named in a comparison, else one per table, named by how the paths differ.
+    """The models of a stage's tables: those named in a comparison, else one per table, named by how the paths differ.
 
     Raises:
         DataError: a table has neither metrics nor graded completions.
@@ -64,7 +64,7 @@ def sides_of(
             sides += [Side(model, estimates, {}) for model, estimates in models.items()]
             continue
         is_metrics = "metric" in source.schema.names
-        problems = stored_problems(Path(source.name), console) if is_metrics else _graded(source)
+        problems = stored_problems(Path(source.name), console) if is_metrics else _graded(source, stage)
         merged = {suite: equality.merge(of_suite, ks) for suite, of_suite in problems.items()}
         sides.append(Side(label, models.get(label) or _estimates(merged, ks, seed), merged))
     side_names = distinct(side.name for side in sides)
@@ -83,8 +83,8 @@ def _by_model(source: Source, label: str) -> dict[str, dict[Key, Estimate]]:
     return by_model
 
 
-def _graded(source: Source) -> dict[str, list[Problem]]:
-    require(source.schema, ("id", "correct"), stage="evaluate", where=source.name)
+def _graded(source: Source, stage: str) -> dict[str, list[Problem]]:
+    require(source.schema, ("id", "correct"), stage=stage, where=source.name)
     return by_suite(source.rows)
 
 
