@@ -85,7 +85,7 @@ def test_other_instructions_make_another_mix_of_the_same_traces(tmp_path):
         talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
         general = written(tmp_path / "general.jsonl", [{"id": "i", "messages": talk, "source": source}])
         call_stage("cold-start", traces, output=out, instructions=general, fraction=0.1)
-        sources.append(({row["source"] for row in rows_of(out)}, out.stat().st_mtime_ns))
+        sources.append(({row["source"] for row in rows_of(out)}, out.stat().st_ino))
     assert [found for found, _ in sources] == [{"rollouts", "one"}, {"rollouts", "one"}, {"rollouts", "other"}]
     assert sources[0] == sources[1], "the same instructions leave the mix as it is"
 
