@@ -125,8 +125,22 @@ def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
     style = Style() if texts.noun == "element" else None  # only lines have one that is used again
     schema, total = scan(_parsed(texts, ignore), style)
     if not total:
-        raise DataError(f"{name} contains no JSON object{described(texts.head())}")
+        raise DataError(_without_rows(texts, name))
     return Source(name, schema, _rows(texts, schema, bad), total=total)
+
+
+def _without_rows(texts: Texts, name: str) -> str:
+    """Why a file has no usable row, by its first bad one."""
+    faults: list[tuple[str, str]] = []
+
+    def keep_first(location: str, reason: str, excerpt: str) -> None:
+        faults[:] = faults or [(location, reason)]
+
+    scan(_parsed(texts, keep_first), None)
+    for location, reason in faults:
+        if reason not in ("broken-json", "not-an-object"):
+            return f"{name} has no usable row: {location} is {reason}"
+    return f"{name} contains no JSON object{described(texts.head())}"
 
 
 def _refuse_columns(texts: Texts, name: str) -> None:

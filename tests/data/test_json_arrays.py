@@ -84,6 +84,12 @@ def test_an_array_without_objects_is_refused(tmp_path: Path, text: str) -> None:
         table.read(str(tmp_path / "rows.json"))
 
 
+def test_a_file_whose_rows_cannot_be_stored_names_the_first(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": "\\ud800"}\n{"a": "\\udfff"}\n')
+    with pytest.raises(DataError, match=r"rows\.jsonl has no usable row: line 1 is broken-text"):
+        table.read(str(tmp_path / "rows.jsonl"))
+
+
 @pytest.mark.parametrize("name", ["rows.json.gz", "rows.jsonl.gz"])
 def test_a_gzip_file_truncated_or_damaged_anywhere_is_refused(tmp_path: Path, name: str) -> None:
     """Of another tool's, without a manifest: what packs it has a checksum. Bits of its header say nothing, nor do the

@@ -119,6 +119,8 @@ def test_other_requests_are_refused(verdicts):
         assert httpx.post(url, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
         assert httpx.post(url, json=openrlhf(RIGHT), headers={"Host": "example.org"}).status_code == 403
         assert httpx.get(url).status_code == 405
+        assert httpx.get(url).json() == {"error": "POST a JSON object"}
+        assert httpx.put(url, content=b"{}").json() == {"error": "Unsupported method ('PUT')"}
         connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
         connection.request("POST", "/", headers={"Content-Type": "application/json", "Content-Length": str(1 << 40)})
         assert connection.getresponse().status == 413

@@ -52,7 +52,7 @@ def write(path: Path, source: Source) -> Written:
     index, vocabulary = Index(), Vocabulary()
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent) as body:
+        with tempfile.TemporaryFile(dir=path.parent, prefix=f".{path.name}.") as body:
             packed = _write_chunks(body, source, index, vocabulary)
             body.seek(0)
             with atomic_file(path) as file:

@@ -204,6 +204,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
     server_version = "magcli"
     sys_version = ""
+    # What the library answers by itself, to other methods and damaged requests.
+    error_content_type = "application/json"
+    error_message_format = '{"error": "%(message)s"}'
 
     def log_message(self, *_: Any) -> None:
         """Requests are not logged."""
