@@ -110,7 +110,7 @@ def test_what_cannot_be_compared_is_named(tmp_path):
         call_stage("compare", paths=(str(run), str(tmp_path / "none")))
     problems = tmp_path / "problems.jsonl"
     problems.write_text('{"id": "a", "prompt": "What is 2 * 3?", "answer": "6"}\n')
-    with pytest.raises(DataError, match="compare: .* these are problems: magcli evaluate --model samples and grades"):
+    with pytest.raises(DataError, match=r"compare: .* these are problems: magcli evaluate --model samples and grades"):
         call_stage("compare", paths=(str(problems), str(table)))
     with pytest.raises(DataError, match=r"is the folder of a run, not a table; magcli report .* shows the run"):
         call_stage("show", run)
