@@ -42,11 +42,17 @@ def choose(
         return None
     oldest_first = sorted(ready, key=lambda number: (started[number], number))
     chosen = set(oldest_first[:batch])
+    if len(ready) == len(started):
+        # There is no slow group to wait for.
+        return sorted(chosen)
     versions_left = sorted(version for number, version in started.items() if number not in chosen)
-    # The group at this position trains after `position // batch` more updates at the latest.
-    in_time = all(now + 1 + position // batch - version <= staleness for position, version in enumerate(versions_left))
-    all_are_ready = len(ready) == len(started)
-    return sorted(chosen) if in_time or all_are_ready else None
+    for position, version in enumerate(versions_left):
+        # Oldest first, `batch` groups at a time, this group trains after so many more updates at the latest.
+        updates_before = position // batch
+        staleness_then = now + 1 + updates_before - version
+        if staleness_then > staleness:
+            return None
+    return sorted(chosen)
 
 
 @dataclass
