@@ -69,13 +69,13 @@ def _source(title: str, tables: Sequence[Path], tokenizer: Path | None, notes: l
 
 def _tokenizer(models: Sequence[Path]) -> tuple[Path | None, list[str]]:
     """The first tokenizer that can be read, and what to tell the reader if there is none."""
-    found = (path for model in models for path in _files(model))
-    for path in found:
-        try:
-            texts([], path)
-        except ValueError:
-            continue
-        return path, []
+    for model in models:
+        for path in _files(model):
+            try:
+                texts([], path)
+            except ValueError:
+                continue
+            return path, []
     tried = ", ".join(str(model) for model in models) or "no model is recorded"
     return None, [f"No tokenizer was found ({tried}): tokens are shown by their ids."]
 
