@@ -141,6 +141,7 @@ def _standardise(values: Sequence[float], *, counts: Sequence[int]) -> list[floa
     """Values minus their mean, over their standard deviation, each counted so many times; zeros if all are equal."""
     if not values:
         return []
+    # fsum is exact, so the order of the completions does not matter.
     total = sum(counts)
     mean = math.fsum(value * count for value, count in zip(values, counts, strict=True)) / total
     centred = [value - mean for value in values]
@@ -207,7 +208,8 @@ def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Te
     policy, the trainer's weights at the start of the batch; this weight corrects for a sampler with older weights or
     another engine. Truncation bounds its variance (truncated importance sampling).
     """
-    return (proximal - sampler).detach().clamp(-MAX_LOG_RATIO, math.log(cap)).exp()
+    log_ratio = (proximal - sampler).detach()
+    return log_ratio.clamp(-MAX_LOG_RATIO, math.log(cap)).exp()
 
 
 def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
@@ -306,8 +308,8 @@ def check_custom(advantage: str, loss: str) -> None:
         # Four completions of one token each.
         old = torch.tensor([-0.5, -1.0, -1.5, -2.0])
         new = (old + 0.1).requires_grad_()
-        advantage = torch.tensor([1.0, -1.0, 1.0, -1.0])
-        tokens = Tokens(new, old, advantage, sequence=torch.arange(4))
+        signs = torch.tensor([1.0, -1.0, 1.0, -1.0])
+        tokens = Tokens(new, old, advantage=signs, sequence=torch.arange(4))
         custom_policy_loss(loss, tokens, clip_low=0.2, clip_high=0.28)
 
 

@@ -237,12 +237,14 @@ class Curriculum:
 
     def _begin_epoch(self) -> None:
         """Shuffle the problems for the next epoch; all of them may be deferred in it."""
-        if all(self._stats[row["id"]].retired for row in self.rows):
+        all_retired = all(self._stats[row["id"]].retired for row in self.rows)
+        if all_retired:
             rule = f"{self.retire_after} all-correct groups in a row"
             raise AllSolved(f"rl: all {len(self.rows)} problems are solved ({rule}); use harder ones")
         self.epoch += 1
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self.rows))
-        self._upcoming = deque(order.tolist())
+        # A generator of its own for each epoch: the order does not depend on what was drawn before.
+        random = np.random.default_rng([self.seed, self.epoch])
+        self._upcoming = deque(random.permutation(len(self.rows)).tolist())
 
     def _is_active(self, row: Row) -> bool:
         stats = self._stats[row["id"]]

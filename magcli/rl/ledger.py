@@ -181,7 +181,7 @@ def account(events: Iterable[Mapping[str, Any]]) -> Account:
     dropped: Counter[str] = Counter()
     for group, line in by_group(events):
         event = line["event"]
-        # Both counters get every group, also those that have no such event: 0 is a fault of the first.
+        # A count of 0 is added too: a group that was never reserved is a fault.
         reserved[group] += event == "reserved"
         ended[group] += event in FINAL
         if event == "trained":

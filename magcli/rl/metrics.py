@@ -294,7 +294,8 @@ def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
     )
     for rule, updates in rules:
         faults = [rule(line, limits) for line in lines[-updates:]]
-        if len(faults) == updates and all(faults):
+        has_enough_lines = len(faults) == updates
+        if has_enough_lines and all(faults):
             return f"in {updates} consecutive updates: {faults[-1]}"
     return None
 
@@ -320,7 +321,10 @@ def with_probe(line: Line, delivered: Line) -> dict[str, Any]:
     """The metrics of training and those of the delivery of its weights, whose ``mismatch`` is that of the probe: the
     mismatch on sampled tokens gets a prefix.
     """
-    renamed = {f"{SAMPLED}{name}" if name.startswith("mismatch") else name: value for name, value in line.items()}
+    renamed = {}
+    for name, value in line.items():
+        of_sampled_tokens = name.startswith("mismatch")
+        renamed[f"{SAMPLED}{name}" if of_sampled_tokens else name] = value
     return renamed | dict(delivered)
 
 

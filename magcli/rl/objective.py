@@ -223,9 +223,10 @@ def with_proximal(sharded: ShardedModel, samples: Sequence[TrainingSample], *, b
 def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) -> Tensor:
     """Trainer's minus engine's log-probs of the tokens that this version of the weights generated, without gradient."""
     device = logprobs.device
-    sampler = torch.tensor(_sampler_logprobs(samples))
-    chosen = single_version_mask(version, samples).nonzero().squeeze(1)
-    return (logprobs.detach() - moved(sampler, device)).index_select(0, moved(chosen, device))
+    sampler = torch.tensor(_sampler_logprobs(samples))  # [N]
+    of_version = single_version_mask(version, samples).nonzero().squeeze(1)  # indices, of the host (``pack_samples``)
+    log_ratio = logprobs.detach() - moved(sampler, device)
+    return log_ratio.index_select(0, moved(of_version, device))
 
 
 def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tensor:
@@ -281,6 +282,7 @@ def accumulate(
             version=version,
         )
         micro_batch: MicroBatchLoss = sharded(compute)
+        # Token weights are those of the whole mini-batch, so the losses of micro-batches add up to its loss.
         sharded.backward(micro_batch.loss, is_last=number == len(batch))
         losses_of_batch.append(micro_batch.loss.detach())
         metrics.append(micro_batch.metrics)

@@ -112,6 +112,7 @@ class GroupOutcomes:
 
     def stop_reason(self, batch_groups: int) -> str | None:
         """Why the run should stop after the last group, or None. ``batch_groups``: groups of an update."""
+        # A reward that fails makes nothing right, so its own message comes first.
         return (
             self._reward_fault(batch_groups)
             or self._never_right_fault(batch_groups)
@@ -178,7 +179,7 @@ class GroupOutcomes:
     def _custom_advice(self) -> str:
         """Why groups with a custom reward do not train, and what to do."""
         rewards = self._rewards
-        compared_rewards = self._rejected["same-reward"] > 0
+        compared_rewards = self._rejected["same-reward"] > 0  # only --diverse-by reward has this reason
         if rewards.differ and not compared_rewards:
             return (
                 f"the rewards within a group differ ({rewards.span()}), but all of a group are below 1 or all are 1 or "
@@ -276,11 +277,13 @@ class WrongStreak:
     def add(self, group: Group) -> None:
         """Count a dropped group without a right completion; completions that could not be graded do not count."""
         graded = [reward for reward in group.rewards if reward.trainable]
+        is_truncated = [rollout.finish == "length" for rollout in group.rollouts]
         self.groups += 1
         self.completions += len(graded)
         self.right_anywhere += sum(reward.correct_anywhere for reward in graded)
-        self.truncated += sum(rollout.finish == "length" for rollout in group.rollouts)
+        self.truncated += sum(is_truncated)
         self.reasons.update(reward.reason for reward in graded)
+        # Totals also differ by format and length, which do not teach the answer.
         correctness = {reward.correctness for reward in graded}
         totals = {reward.total for reward in graded}
         self.rewards_differ |= len(correctness) > 1 and len(totals) > 1

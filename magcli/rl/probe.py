@@ -73,6 +73,7 @@ def _first_turn(rollout: Rollout) -> tuple[int, ...]:
 def _cut(prompt: tuple[int, ...], completion: tuple[int, ...]) -> ProbeSequence:
     """A context and the tokens after it: the prompt and the completion, unless the prompt is too long."""
     sequence = (*prompt, *completion)[:SEQUENCE_TOKENS]
+    # What a long prompt has beyond the middle is scored like a completion.
     context = min(len(prompt), SEQUENCE_TOKENS // 2)
     return sequence[:context], sequence[context:]
 
@@ -96,6 +97,7 @@ async def probe(
 
 
 def _severity(summary: Mapping[str, float]) -> tuple[bool, float]:
+    # Without tokens there is no quantile; any other summary is larger.
     return mismatch_fault(summary) is not None, summary.get("mismatch_p99", -1.0)
 
 

@@ -172,8 +172,8 @@ class RolloutScheduler:
         """Note for the idle times what slots and trainer do from now on."""
         now = self.clock()
         self.utilization.trainer(self.trainer_state, now)
-        engines_work = self.generates_during_updates or self._trainer_is_waiting or self.trainer_state == "evaluation"
-        if not engines_work:
+        trainer_has_device = not self._trainer_is_waiting and self.trainer_state != "evaluation"
+        if trainer_has_device and not self.generates_during_updates:
             # On one device the engines wait for the update and its weights.
             self.utilization.slots(0, self._concurrency, "weights", now)
             return
@@ -197,6 +197,7 @@ class RolloutScheduler:
                 if self.generates_during_updates:
                     self._start_admitted()  # one batch less waits, so more may be generated
                 return batch
+            # Nothing else runs between the choice and this, so no change is missed.
             self._changed.clear()
             await self._changed.wait()
 
@@ -242,17 +243,19 @@ class RolloutScheduler:
         task.add_done_callback(self._ended)
 
     def _roll_out(self, number: int) -> asyncio.Task[Group]:
-        tokens = 0
+        tokens_of_group = 0
 
         def completion_ended(rollout: Rollout) -> None:
-            nonlocal tokens
-            tokens += rollout.num_generated
+            nonlocal tokens_of_group
+            tokens_of_group += rollout.num_generated
             self.generated_tokens += rollout.num_generated
-            if self.admission.completion_ended(number):
-                self.ledger.record(number, "generated", tokens=tokens, version=self.version)
+            is_last = self.admission.completion_ended(number)
+            if is_last:
+                self.ledger.record(number, "generated", tokens=tokens_of_group, version=self.version)
             self._refill()
 
         def environment_works(change: int) -> None:
+            # The slot is free for another completion while the environment has the turn.
             self.admission.in_flight -= change
             self._refill()
 
@@ -300,19 +303,22 @@ class RolloutScheduler:
             raise Stopped(f"rl: {reason}")
 
     def _record_outcome(self, group: Group) -> None:
-        graded = 0 if group.dropped in UNGRADED else len(group.rewards)
+        number, dropped = group.number, group.dropped
+        graded = 0 if dropped in UNGRADED else len(group.rewards)
         correct = sum(reward.correct for reward in group.rewards)
-        self.curriculum.observe(self.ledger.problems[group.number], correct, graded, trains=group.dropped is None)
-        if group.dropped is None:
-            self.ledger.record(group.number, "admitted", right=correct, graded=graded)
+        self.curriculum.observe(self.ledger.problems[number], correct, graded, trains=dropped is None)
+        # A resumed run replays these events to the curriculum in this order.
+        if dropped is None:
+            self.ledger.record(number, "admitted", right=correct, graded=graded)
         else:
-            self.ledger.record(group.number, "dropped", reason=group.dropped, right=correct, graded=graded)
+            self.ledger.record(number, "dropped", reason=dropped, right=correct, graded=graded)
 
     def _take(self, numbers: Sequence[int]) -> list[Group]:
         """Remove the groups of the next update from the ready ones, and record the update before it begins."""
         problems = self.curriculum.counts()._asdict()
         counts = {f"problems_{state}": count for state, count in problems.items()}
         self.ledger.record_batch(numbers, "taken", step=self.version + 1, stage=self.stage, **counts)
+        # After a power cut the same groups are trained again, by the same update.
         self.ledger.sync()
         self.admission.take(numbers)
         self._taken = list(numbers)
@@ -328,5 +334,6 @@ class RolloutScheduler:
         """Cancel the running groups; a resumed run generates them again."""
         for task in self.running:
             task.cancel()
+        # The errors of cancelled groups do not matter.
         await asyncio.gather(*self.running, return_exceptions=True)
         self.running.clear()

@@ -69,6 +69,7 @@ class RolloutStore:
         """Write a finished group; returns it as read back."""
         rows = rollout_rows([group], None, {}, self._schema)
         self._write(self._file(group.number), rows, manifest.Link("rl", "", {"group": group.number}))
+        # Rewards and temperatures are rounded to float32 in the file.
         return groups_of([rows])[0]
 
     def load(self, number: int, advice: str = "remove it, and the group is generated again") -> Group:
@@ -145,10 +146,11 @@ def rollout_rows(
     rows = [row for group in groups for row in _rows_of(group, step, advantages.get(group.number))]
     has_parts = REWARD_PARTS in schema.names
     rewards = reward_columns([reward for group in groups for reward in group.rewards], custom=has_parts)
-    columns = rewards.schema.names
-    other_fields = [field for field in schema if field.name not in columns]
+    reward_names = rewards.schema.names
+    other_fields = [field for field in schema if field.name not in reward_names]
     others = pa.RecordBatch.from_pylist(rows, pa.schema(other_fields))
-    arrays = [(rewards if name in columns else others).column(name) for name in schema.names]
+    # Both have the same rows; the columns are put together in the order of the schema.
+    arrays = [(rewards if name in reward_names else others).column(name) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -49,10 +49,10 @@ class StoredRollouts:
         DataError: there are none, a column is missing, or a table is damaged.
     """
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.is_run = (place / "run.json").is_file()
-        self._tables = tables_of(place) if self.is_run else [place]
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.is_run = (path / "run.json").is_file()
+        self._tables = tables_of(path) if self.is_run else [path]
         self._names = table.read(str(self._tables[0])).schema.names
         missing = [name for name in COLUMNS if name not in self._names]
         if missing:
@@ -60,7 +60,7 @@ class StoredRollouts:
             if len(missing) > NAMED:
                 lacks += " and others"
             raise DataError(
-                f"rl: {place} cannot be replayed: it lacks {lacks}; give the folder of a run of magcli rl, or the "
+                f"rl: {path} cannot be replayed: it lacks {lacks}; give the folder of a run of magcli rl, or the "
                 "table of its -o: only these have the token ids and log-probs of their sampler"
             )
 
@@ -75,15 +75,15 @@ class StoredRollouts:
     def sha256(self) -> str:
         """SHA-256 over the rollouts; another one once their run has gone on."""
         if self.is_run:
-            return digest_of(self.place)
-        source = table.read(str(self.place))
+            return digest_of(self.path)
+        source = table.read(str(self.path))
         for _ in source.rows:  # some formats have their digest only at their end
             pass
         return str(source.sha256)
 
     def history(self, stage: str) -> Mapping[str, Any]:
         """The settings with which a stage made a table; empty without a record."""
-        links = [link for link in table.read(str(self.place)).chain if link.stage == stage]
+        links = [link for link in table.read(str(self.path)).chain if link.stage == stage]
         return links[-1].config if links else {}
 
     def count(self) -> int:
@@ -142,7 +142,7 @@ class StoredRollouts:
             return
         group = batch.column("group")[row].as_py()
         raise DataError(
-            f"rl: {self.place} cannot be replayed: a completion of group {group} lacks its token ids, or log-probs "
+            f"rl: {self.path} cannot be replayed: a completion of group {group} lacks its token ids, or log-probs "
             "for them; only rollouts as magcli rl stores them have both"
         )
 
@@ -150,7 +150,7 @@ class StoredRollouts:
         """Refuse updates out of order, and groups that are not whole or not together."""
         steps = [members[0]["step"] for members in updates]
         if None in steps or steps != sorted(set(steps)):
-            raise DataError(f"rl: {self.place} cannot be replayed: its rows are not in the order of the column step")
+            raise DataError(f"rl: {self.path} cannot be replayed: its rows are not in the order of the column step")
         seen: set[int] = set()
         for members in updates:
             for number, rows in groupby(members, key=itemgetter("group")):
@@ -158,7 +158,7 @@ class StoredRollouts:
                 is_whole = samples == list(range(group_size))
                 if number in seen or not is_whole:
                     raise DataError(
-                        f"rl: {self.place} cannot be replayed: group {number} has {len(samples)} completions in a row, "
+                        f"rl: {self.path} cannot be replayed: group {number} has {len(samples)} completions in a row, "
                         f"not --group-size {group_size} in order; a replay needs whole groups, as magcli rl wrote them"
                     )
                 seen.add(number)
@@ -173,7 +173,7 @@ class StoredRollouts:
             if drop_reason(rewards, correct, reasons, by=diverse_by) is None:
                 return
         raise DataError(
-            f"rl: no group of update {members[0]['step']} in {self.place} trains with --diverse-by {diverse_by}; "
+            f"rl: no group of update {members[0]['step']} in {self.path} trains with --diverse-by {diverse_by}; "
             "give --diverse-by none"
         )
 

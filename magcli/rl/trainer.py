@@ -47,7 +47,12 @@ Value = TypeVar("Value")
 MAX_BAD_UPDATES = 5
 """Consecutive updates without a finite gradient after which the run stops."""
 
-PADDING = TrainingSample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
+PADDING = TrainingSample(
+    prompt=(0,),
+    rollout=Rollout(index=0, prompt=(0,), tokens=(), logprobs=(), versions=((0, 0),), finish="stop", seed=0),
+    advantage=0.0,
+    weight=0.0,
+)
 """A sample without generated tokens: the micro-batch of ranks that would otherwise have one less than others."""
 
 
@@ -116,6 +121,7 @@ class Trainer:
 
     def probe_mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with an engine (``mismatch_summary``) on groups that it scored at the current version."""
+        # Log-probs do not depend on advantages, and a user's function is not to see groups without rewards.
         objective = replace(settings.objective, advantage="")
         no_rewards = [[0.0] * len(group.rollouts) for group in groups]
         return compare(self.controller, groups, objective, self.numerics, rewards=no_rewards, version=self.done)
@@ -147,6 +153,7 @@ class Trainer:
                 version=None if self.is_replay else self.done,
             )
             self.done += 1
+        # Only optimizer steps with a finite gradient have a norm.
         self.bad_updates = 0 if metrics.norms else self.bad_updates + 1
         if self.bad_updates == MAX_BAD_UPDATES:
             raise Stopped(f"rl: no finite gradient in {MAX_BAD_UPDATES} updates up to {self.done}; try a lower --lr")
@@ -154,7 +161,10 @@ class Trainer:
 
     def _rewards(self, groups: Sequence[Group]) -> list[list[float]]:
         rewards = [[reward.total for reward in group.rewards] for group in groups]
-        return shuffled(rewards, [self.seed, self.done]) if self.shuffle_rewards else rewards
+        if not self.shuffle_rewards:
+            return rewards
+        # A repeated update has the same order again.
+        return shuffled(rewards, [self.seed, self.done])
 
 
 def update(

@@ -42,6 +42,7 @@ class TimeMeter:
 
     def set(self, workers: Mapping[str, float], now: float) -> None:
         """From ``now`` on, this many workers are in each state."""
+        # Up to this time they were in the states of the last call.
         elapsed = now - self._since
         for state, count in self._workers.items():
             self._worker_seconds[state] += count * elapsed
