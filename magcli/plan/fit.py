@@ -134,6 +134,7 @@ def smaller_share(plan: Plan, *, total: int, longest: int, ranks: int = 1) -> li
         return []
     least = least_share(plan.training.shape, longest=longest, ranks=ranks)
     changes = []
+    # Fewer sequences fit into a smaller share, so it costs what fewer sequences cost.
     for number, percent in enumerate(SHARES, 1):
         share = total * percent // 100
         if least < share < plan.share:
@@ -196,6 +197,7 @@ class Free:
 def as_fast_as_fits(plan: Plan, free: Free, usable: int) -> Plan:
     """The plan on a GPU: activations are kept if that surely fits, then micro-batches as large as surely fit."""
     if free.recomputation:
+        # Micro-batches that the user gives a size stay as they are.
         fewest = max(free.longest, FEWEST_KEPT_TOKENS) if free.micro_tokens else plan.training.tokens
         plan = without_recomputation(plan, usable, fewest=fewest)
     if free.micro_tokens:
@@ -238,6 +240,7 @@ def offloaded_moments(plan: Plan) -> list[Change]:
 
 def smallest(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[Change, ...] | None:
     """The cheapest changes, at most one of each kind, after which a plan fits; None if nothing does."""
+    # Few enough to try all: some kinds, each with some sizes.
     for changes in sorted(_combinations(kinds), key=_cost):
         if changed(plan, changes).peak <= usable:
             return changes

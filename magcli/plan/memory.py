@@ -113,11 +113,11 @@ def lora_parameters(shape: ModelShape, rank: int) -> int:
     widths = (
         (shape.hidden, shape.queries),
         (shape.hidden, shape.keys),
-        (shape.hidden, shape.keys),
-        (shape.queries, shape.hidden),
-        (shape.hidden, shape.inner),
-        (shape.hidden, shape.inner),
-        (shape.inner, shape.hidden),
+        (shape.hidden, shape.keys),  # values
+        (shape.queries, shape.hidden),  # output of attention
+        (shape.hidden, shape.inner),  # gate
+        (shape.hidden, shape.inner),  # up
+        (shape.inner, shape.hidden),  # down
     )
     return shape.layers * rank * sum(inputs + outputs for inputs, outputs in widths)
 
@@ -264,7 +264,7 @@ def head_copy_bytes(plan: TrainingPlan) -> int:
     bf16_head = bool(plan.lora_rank and plan.bf16_base)
     bf16_factors = plan.on_gpu and plan.bf16
     if bf16_head == bf16_factors:
-        return 0
+        return 0  # no copy of what has the type already
     return (BF16 if bf16_factors else FP32) * plan.shape.head
 
 
@@ -354,8 +354,8 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
 def engine_weight_bytes(plan: EnginePlan) -> int:
     """The weights for sampling; a float32 head beside bf16 weights, or one in a CPU's layout beside the embedding."""
     element = BF16 if plan.bf16 else FP32
-    own_head = plan.bf16 or (plan.packed and not plan.on_gpu and plan.shape.tied)
-    head = FP32 * plan.shape.head if own_head else 0
+    is_packed_apart = plan.packed and not plan.on_gpu and plan.shape.tied
+    head = FP32 * plan.shape.head if plan.bf16 or is_packed_apart else 0
     rank = plan.adapter_rank
     weights = lora_parameters(plan.shape, rank) if rank else plan.shape.parameters
     return plan.copies * (element * weights + head)
@@ -391,7 +391,10 @@ def cache_bytes(plan: EnginePlan) -> int:
 
 def cache_growth_bytes(plan: EnginePlan) -> int:
     """Old keys beside the new ones while the cache of a CPU grows."""
-    return 0 if plan.on_gpu else 2 * cache_bytes(plan) // 5
+    if plan.on_gpu:
+        return 0
+    # Keys are half of the cache, and had 4/5 of their size before it grew by a quarter.
+    return 2 * cache_bytes(plan) // 5
 
 
 def sampling_scratch_bytes(plan: EnginePlan) -> int:
