@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from magcli.model.chat.turns import call_id
 from magcli.verify.environment import Message
 
+# A turn that was cut may lack the end of its call.
 _HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _XML = re.compile(r"\s*<function=([\w.-]+)>(.*?)(?:</function>\s*)?\Z", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?(?:</parameter>|\Z)", re.DOTALL)
@@ -56,10 +57,13 @@ def _hermes(body: str) -> Call:
 
 
 def _mistral(part: str) -> list[Call]:
-    if match := _ARGS.match(part):
-        return [_with_arguments(*match.groups())]
+    match = _ARGS.match(part)
+    if match is not None:
+        name, arguments = match.groups()
+        return [_with_arguments(name, arguments)]
     value = _parsed(part)
-    return [_from_json(call) for call in value] if isinstance(value, list) else [_from_json(value)]
+    listed = value if isinstance(value, list) else [value]
+    return [_from_json(call) for call in listed]
 
 
 def _llama(text: str) -> list[Call]:

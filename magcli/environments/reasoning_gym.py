@@ -82,7 +82,8 @@ def answer_of(text: str) -> str:
     """The answer in a turn of a model."""
     form = form_of_text(text)
     said = form.answer(text) if form else text
-    if tagged := _TAGGED.findall(said):
+    tagged = _TAGGED.findall(said)
+    if tagged:
         return str(tagged[-1]).strip()
     box = last_box(said)
     return (said if box is None else box).strip()

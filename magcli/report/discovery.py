@@ -211,7 +211,8 @@ def open_table(path: Path) -> Table:
     if not source.chain:  # a truncated Arrow file is recognised only at its end
         for _ in source.rows:
             pass
-    return Table(path, tuple(source.schema.names), source.total, source.sha256, source.chain, _note(path))
+    columns = tuple(source.schema.names)
+    return Table(path, columns, source.total, source.sha256, source.chain, _note(path))
 
 
 def rows_of(artifact: Table) -> Iterator[dict[str, Any]]:
@@ -232,6 +233,7 @@ def _note(path: Path) -> Mapping[str, Any]:
 def _finished_at(artifact: Table) -> tuple[float, float]:
     """When a table was finished, in seconds since the epoch: by its note, which copies keep, then by its file time."""
     changed = artifact.path.stat().st_mtime
+    # The note has whole seconds, so the file time decides among tables of one second.
     try:
         return datetime.fromisoformat(artifact.note["finished"]).timestamp(), changed
     except (KeyError, TypeError, ValueError):
