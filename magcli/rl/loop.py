@@ -88,7 +88,6 @@ async def train(
             settings = stages.settings[stage]
             batch = await scheduler.next_batch(stage)
             if trainer.done == first:
-                # A fault of the engine shows before training could hide it.
                 check_mismatch(await first_mismatch(trainer, engine, batch, settings, run), monitor)
             await engine.sleep()
             await run(partial(updates.learn, batch, settings))
@@ -107,8 +106,7 @@ async def train(
         return await end_by_rule(stages, checkpointing.lines, scheduler)
     except AllSolved as end:
         return await end_all_solved(end, stages, scheduler, trainer.done)
-    except asyncio.CancelledError:
-        # By SIGTERM, if it was requested.
+    except asyncio.CancelledError:  # by SIGTERM, if that was requested
         if updates.ending.requested and await run(updates.save_before_end):
             monitor.saved_first(trainer.done)
         raise
