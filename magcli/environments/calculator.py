@@ -52,13 +52,19 @@ def evaluate(expression: str) -> str:
     try:
         if len(expression) > MAX_LENGTH:
             raise ValueError(f"the expression has more than {MAX_LENGTH} characters")
-        value = _value(ast.parse(expression.strip().replace("^", "**"), mode="eval").body)
-    except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError) as error:
-        return f"error: {error.msg if isinstance(error, SyntaxError) else error}"
-    return str(value) if value.denominator == 1 else f"{float(value):.12g}"
+        in_python = expression.strip().replace("^", "**")
+        value = _value(ast.parse(in_python, mode="eval").body)
+    except SyntaxError as error:
+        return f"error: {error.msg}"
+    except (ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+        return f"error: {error}"
+    if value.denominator == 1:
+        return str(value)
+    return f"{float(value):.12g}"
 
 
 def _value(node: ast.expr) -> Fraction:
+    """The exact value of a node. Every intermediate result has a bounded size, so no expression takes long."""
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return _small(_exact(number))
@@ -76,6 +82,7 @@ def _value(node: ast.expr) -> Fraction:
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
         return _exact(float(base) ** float(exponent))
+    # Bounded before it is computed: a power has about that many times the digits of its base.
     if abs(exponent) * max(_digits(base), 1) > MAX_DIGITS:
         raise ValueError("the power is too large")
     return Fraction(base ** int(exponent))
@@ -96,4 +103,5 @@ def _small(value: Fraction) -> Fraction:
 
 def _digits(value: Fraction) -> int:
     """At most one more than the decimal digits of numerator and denominator."""
-    return max(value.numerator.bit_length(), value.denominator.bit_length()) * 3 // 10
+    bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+    return bits * 3 // 10  # log10(2) is 0.301

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from magcli.model.chat.turns import call_id
 from magcli.verify.environment import Message
 
+# A turn that was cut may lack the end of its call.
 _HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _XML = re.compile(r"\s*<function=([\w.-]+)>(.*?)(?:</function>\s*)?\Z", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?(?:</parameter>|\Z)", re.DOTALL)
@@ -37,11 +38,14 @@ class Call(NamedTuple):
 def calls_in(text: str) -> list[Call]:
     """The calls in a turn, in their order; also those that cannot be read, with their fault."""
     if _MISTRAL in text:
-        return [call for part in text.split(_MISTRAL)[1:] for call in _mistral(part)]
-    if found := _HERMES.findall(text):
-        return [_hermes(body) for body in found]
-    if found := _CHANNEL.findall(text):
-        return [_with_arguments(name, body) for name, body in found]
+        _, *parts = text.split(_MISTRAL)
+        return [call for part in parts for call in _mistral(part)]
+    bodies = _HERMES.findall(text)
+    if bodies:
+        return [_hermes(body) for body in bodies]
+    names_and_bodies = _CHANNEL.findall(text)
+    if names_and_bodies:
+        return [_with_arguments(name, body) for name, body in names_and_bodies]
     return _llama(text)
 
 
@@ -53,10 +57,13 @@ def _hermes(body: str) -> Call:
 
 
 def _mistral(part: str) -> list[Call]:
-    if match := _ARGS.match(part):
-        return [_with_arguments(*match.groups())]
+    match = _ARGS.match(part)
+    if match is not None:
+        name, arguments = match.groups()
+        return [_with_arguments(name, arguments)]
     value = _parsed(part)
-    return [_from_json(call) for call in value] if isinstance(value, list) else [_from_json(value)]
+    listed = value if isinstance(value, list) else [value]
+    return [_from_json(call) for call in listed]
 
 
 def _llama(text: str) -> list[Call]:
@@ -66,7 +73,8 @@ def _llama(text: str) -> list[Call]:
     if not body.lstrip().startswith("{"):
         return []
     value = _parsed(body)
-    is_call = isinstance(value, Mapping) and "name" in value and bool({"parameters", "arguments"} & value.keys())
+    # Without the tag the object may be an answer in JSON.
+    is_call = isinstance(value, Mapping) and "name" in value and ("parameters" in value or "arguments" in value)
     return [_from_json(value)] if tag or is_call else []
 
 
@@ -84,16 +92,18 @@ def _with_arguments(name: str, text: str) -> Call:
 
 
 def _from_json(value: Any) -> Call:
+    # A text is what is wrong with the JSON.
     if isinstance(value, str):
         return Call("", {}, value)
-    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+    name = value.get("name") if isinstance(value, Mapping) else None
+    if not isinstance(name, str):
         return Call("", {}, "the call needs a name and arguments")
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):  # JSON inside a text, as in OpenAI's interface
         arguments = _parsed(arguments)
     if not isinstance(arguments, Mapping):
-        return Call(value["name"], {}, f"the arguments are not an object: {arguments!r:.80}")
-    return Call(value["name"], arguments)
+        return Call(name, {}, f"the arguments are not an object: {arguments!r:.80}")
+    return Call(name, arguments)
 
 
 def schema(name: str, description: str, argument: str, meaning: str) -> dict[str, Any]:
@@ -125,12 +135,13 @@ def results(
     calls = calls_of(last["content"])
     if not calls:
         return None
-    used = sum(len(calls_of(message["content"])) for message in before if message["role"] == "assistant")
-    found = []
-    for number, call in enumerate(calls, used):
+    turns_before = [message["content"] for message in before if message["role"] == "assistant"]
+    calls_before = sum(len(calls_of(content)) for content in turns_before)
+    replies = []
+    for number, call in enumerate(calls, calls_before):
         content = _result(call, tool) if number < max_calls else f"error: at most {max_calls} calls are answered"
-        found.append({"role": "tool", "content": content, "name": tool.name, "tool_call_id": call_id(number)})
-    return found
+        replies.append({"role": "tool", "content": content, "name": tool.name, "tool_call_id": call_id(number)})
+    return replies
 
 
 def _result(call: Call, tool: Tool) -> str:

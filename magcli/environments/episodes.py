@@ -119,6 +119,7 @@ class Episodes:
             finish = turn.finish
             if finish == "length" or number == self.environment.terms.max_turns:
                 break
+            # Its slot is free for another completion meanwhile.
             environment_works(1)
             try:
                 reply = await self.environment.reply(row, messages)
@@ -131,15 +132,17 @@ class Episodes:
                 break
             shown = self.renderer.shown(reply.messages)
             try:
-                given = self.renderer.after(shown)
+                tokens_of_reply = self.renderer.after(shown)
             except DataError as error:
                 failure = ungraded("reward-error", f"a turn of {self.environment.spec} cannot be shown: {error}")
                 break
-            next_turn = await self._next_turn(first, [*all_tokens.tokens, *given], sampling, seed_of(number))
+            context_after = [*all_tokens.tokens, *tokens_of_reply]
+            next_turn = await self._next_turn(first, context_after, sampling, seed_of(number))
             if next_turn is None:
                 finish = "length"
                 break
-            all_tokens.add_given(given)
+            # Only with a turn after it: an episode ends with what the policy wrote.
+            all_tokens.add_given(tokens_of_reply)
             messages += shown
             turn, number = next_turn, number + 1
         return Episode(all_tokens.rollout(first, finish), text, tuple(messages), failure)

@@ -51,7 +51,9 @@ class Python:
 def programs_in(text: str) -> Sequence[Call]:
     """The calls of a turn, in the template's form or as a fenced block at its end."""
     block = _BLOCK.search(text)
-    return [Call(NAME, {ARGUMENT: block[1]})] if block else calls_in(text)
+    if block is None:
+        return calls_in(text)
+    return [Call(NAME, {ARGUMENT: block[1]})]
 
 
 def _shown(outcome: Outcome, limits: Limits) -> str:
@@ -59,16 +61,20 @@ def _shown(outcome: Outcome, limits: Limits) -> str:
     fault = fault_of(outcome, limits)
     if fault is None:
         return output or "(no output: print what you want to see)"
-    of_program = fault.reason in ("runtime-error", "compile-error")
-    error = (_traceback(outcome.stderr) if of_program else "") or fault.detail
-    return "\n".join(part for part in (output, f"error: {_cut(error)}") if part)
+    error = ""
+    if fault.reason in ("runtime-error", "compile-error"):
+        error = _traceback(outcome.stderr)
+    shown_error = f"error: {_cut(error or fault.detail)}"
+    return f"{output}\n{shown_error}" if output else shown_error
 
 
 def _traceback(stderr: bytes) -> str:
     """The end of a traceback, without the frames of the script that runs programs."""
     lines = stderr.decode(errors="replace").strip().splitlines()
-    own = next((number for number, line in enumerate(lines) if 'File "<string>"' in line), 0)
-    return "\n".join(line.strip() for line in lines[own:][-ERROR_LINES:])
+    # The first frame of the program's own; without one, as for a syntax error, all lines.
+    start = next((number for number, line in enumerate(lines) if 'File "<string>"' in line), 0)
+    last_lines = lines[start:][-ERROR_LINES:]
+    return "\n".join(line.strip() for line in last_lines)
 
 
 def _cut(text: str) -> str:

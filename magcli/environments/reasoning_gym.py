@@ -82,7 +82,8 @@ def answer_of(text: str) -> str:
     """The answer in a turn of a model."""
     form = form_of_text(text)
     said = form.answer(text) if form else text
-    if tagged := _TAGGED.findall(said):
+    tagged = _TAGGED.findall(said)
+    if tagged:
         return str(tagged[-1]).strip()
     box = last_box(said)
     return (said if box is None else box).strip()
@@ -105,13 +106,17 @@ def scored(problem: Mapping[str, Any], answer: str) -> tuple[float, str]:
     """
     name = str(problem["name"])
     fault = unsafe(name, answer)
+    options = json.dumps(problem.get("options") or {}, sort_keys=True)
     with loading():
-        data = _dataset(name, json.dumps(problem.get("options") or {}, sort_keys=True))
-    metadata = problem["metadata"]
-    entry = {"answer": problem["answer"], "metadata": _tuples(metadata) if name in TUPLES else metadata}
+        data = _dataset(name, options)
+    # JSON has lists where some scorers expect tuples.
+    metadata = _tuples(problem["metadata"]) if name in TUPLES else problem["metadata"]
+    entry = {"answer": problem["answer"], "metadata": metadata}
     try:
-        return float(data.score_answer("" if fault else answer, entry)), fault
+        score = data.score_answer("" if fault else answer, entry)
+        return float(score), fault
     except Exception as error:
+        # Not the answer's fault if the scorer fails on the right one too.
         data.score_answer(entry["answer"], entry)
         return 0.0, f"the scorer of {name} raised {type(error).__name__} for this answer"
 
@@ -124,7 +129,9 @@ def _dataset(name: str, options: str) -> Any:
 def _tuples(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _tuples(part) for key, part in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(_tuples(part) for part in value)
+    return value
 
 
 def unsafe(name: str, answer: str) -> str:

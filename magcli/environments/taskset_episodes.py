@@ -31,16 +31,20 @@ def not_run(name: str, taskset: Any) -> str:
         return f"its {environment.__name__} plays several agents or a user; magcli runs tasksets of one agent"
     if kind.NEEDS_CONTAINER:
         return "its tasks need a container, which magcli does not start"
+    # A task without data, only to ask for its hooks.
     task = kind(kind.data_type().model_construct(), taskset.config.task)
-    scoring = [*task.hooks("reward"), *task.hooks("metric"), *(judge.score for judge in task.plugged_judges())]
-    hooks = [method for hook in ("setup", "finalize") if _overridden(kind, vf.Task, method := hook)]
-    needing = [function.__name__ for function in scoring if _needs_runtime(function)] + hooks
+    judges = [judge.score for judge in task.plugged_judges()]
+    scoring = [*task.hooks("reward"), *task.hooks("metric"), *judges]
+    needing = [function.__name__ for function in scoring if _needs_runtime(function)]
+    needing += [hook for hook in ("setup", "finalize") if _overridden(kind, vf.Task, hook)]
     if needing:
         return f"{', '.join(needing)} of its tasks need a runtime, where programs run; magcli runs rewards of a trace"
-    if _tagged(kind, "intercept") or any(not _on_trace(stop, vf.Trace) for stop in task.hooks("stop")):
+    are_on_trace = all(_on_trace(stop, vf.Trace) for stop in task.hooks("stop"))
+    if _tagged(kind, "intercept") or not are_on_trace:
         return "its tasks have hooks on requests or responses; magcli runs those on a trace"
-    if remote := [tools for tools in toolsets(taskset) if tools.config.url]:
-        return f"its tools {remote[0].server_name} are on a server of their own"
+    for tools in toolsets(taskset):
+        if tools.config.url:
+            return f"its tools {tools.server_name} are on a server of their own"
     return ""
 
 
@@ -54,7 +58,12 @@ def _needs_runtime(function: Any) -> bool:
 
 
 def _tagged(kind: type, tag: str) -> bool:
-    return any(hasattr(value, tag) for level in kind.__mro__ for value in vars(level).values() if callable(value))
+    """Whether the library's decorator has set this attribute on a method of a class or of one that it inherits from."""
+    for level in kind.__mro__:
+        for value in vars(level).values():
+            if callable(value) and hasattr(value, tag):
+                return True
+    return False
 
 
 def _on_trace(stop: Any, trace: type) -> bool:
@@ -72,8 +81,12 @@ async def schemas(toolsets: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     described = []
     for toolset in toolsets:
         for tool in await _server(toolset).list_tools():
-            function = {"name": _full_name(toolset, tool.name), "description": tool.description or ""}
-            described.append({"type": "function", "function": {**function, "parameters": tool.input_schema}})
+            function = {
+                "name": _full_name(toolset, tool.name),
+                "description": tool.description or "",
+                "parameters": tool.input_schema,
+            }
+            described.append({"type": "function", "function": function})
     return tuple(described)
 
 
@@ -110,6 +123,7 @@ class Tools:
             result = await server.call_tool(tool, dict(call.arguments))
         except ToolError as error:
             return f"error: {error}"[:MAX_RESULT]
+        # Blocks of other types, such as images, as the library prints them.
         texts = [block.text if block.type == "text" else str(block) for block in result.content]
         return "\n".join(texts)[:MAX_RESULT]
 
@@ -117,15 +131,17 @@ class Tools:
 async def opened_tools(taskset: Any, task: Any, state: Any) -> Tools:
     """The tools of a task, whose calls share a state."""
     kind = type(taskset).task_type()
-    own = kind.toolsets(taskset.config.task)
+    of_task = kind.toolsets(taskset.config.task)
+    of_taskset = taskset.toolsets(taskset.config)
     servers: dict[str, tuple[Any, str]] = {}
-    for toolset in (*own, *taskset.toolsets(taskset.config)):
+    for toolset in (*of_task, *of_taskset):
         _share(toolset, state)
         await toolset.setup()
-        if toolset in own:
+        if toolset in of_task:
             await toolset.setup_task(task)
         server = _server(toolset)
-        servers |= {_full_name(toolset, tool.name): (server, tool.name) for tool in await server.list_tools()}
+        for tool in await server.list_tools():
+            servers[_full_name(toolset, tool.name)] = server, tool.name
     return Tools(servers, state)
 
 
@@ -152,9 +168,11 @@ class Episode:
         saved = row.get(COLUMN)
         if not isinstance(saved, Mapping) or saved.get("taskset") != name:
             raise ValueError(f"the row has no task of {name}; make the table with magcli convert verifiers:{name}")
-        self.taskset = taskset_of(name, json.dumps(saved.get("options") or {}, sort_keys=True))
+        options = json.dumps(saved.get("options") or {}, sort_keys=True)
+        self.taskset = taskset_of(name, options)
         kind = type(self.taskset).task_type()
-        self.task = kind(kind.data_type().model_validate(saved["data"]), self.taskset.config.task)
+        data = kind.data_type().model_validate(saved["data"])
+        self.task = kind(data, self.taskset.config.task)
         self.messages = messages
         self.state = state_cls(kind)()
 
@@ -167,11 +185,12 @@ class Episode:
         tools = await opened_tools(self.taskset, self.task.data, self.state)
         if not tools.servers:
             return None
-        used = await self._replayed(tools, self.messages[:-1])
-        return [
-            {"role": "tool", "content": await tools.result(call), "name": call.name, "tool_call_id": call_id(number)}
-            for number, call in enumerate(calls, used)
-        ]
+        calls_before = await self._replayed(tools, self.messages[:-1])
+        replies = []
+        for number, call in enumerate(calls, calls_before):
+            content = await tools.result(call)
+            replies.append({"role": "tool", "content": content, "name": call.name, "tool_call_id": call_id(number)})
+        return replies
 
     async def reward(self) -> dict[str, Any]:
         """The task's rewards, weighted, and each as a part, as well as its metrics.
@@ -186,20 +205,26 @@ class Episode:
         try:
             await self.task.score(trace)
         except Exception as error:
+            # The library wraps what a reward raises.
             cause = error.__cause__ or error
             raise type(error)(f"{type(cause).__name__}: {first_line(cause)}") from cause
         rewards = {name: reward for name, reward in trace.rewards.items() if reward is not None}
         if not rewards:
             raise ValueError(f"the tasks of {self.taskset.config.id} have no rewards")
-        parts = {name: float(reward.score) for name, reward in rewards.items()}
+        scores = {name: float(reward.score) for name, reward in rewards.items()}
         metrics = {name: float(value) for name, value in trace.metrics.items() if value is not None}
+        # The total if each reward were 1, and each penalty 0: only that is correct.
         most = sum(max(0.0, reward.weight) for reward in rewards.values())
         total = float(trace.reward)
-        return {"total": total, "correct": total >= most > 0, "parts": {**metrics, **parts}}
+        is_correct = total >= most > 0
+        return {"total": total, "correct": is_correct, "parts": {**metrics, **scores}}
 
     async def _replayed(self, tools: Tools, messages: Sequence[Message]) -> int:
         """How many calls a conversation has; those of tools that keep a state are made again, as it is not kept."""
-        calls = [call for turn in messages if turn["role"] == "assistant" for call in calls_in(turn["content"])]
+        calls: list[Call] = []
+        for turn in messages:
+            if turn["role"] == "assistant":
+                calls += calls_in(turn["content"])
         if tools.keeps_state:
             for call in calls:
                 await tools.result(call)
@@ -209,25 +234,29 @@ class Episode:
         """Whether one of the task's stops ends the episode."""
         for stop in self.task.hooks("stop"):
             stopped = stop(trace)
-            if await stopped if inspect.isawaitable(stopped) else stopped:
+            if inspect.isawaitable(stopped):
+                stopped = await stopped
+            if stopped:
                 return True
         return False
 
     def _trace(self) -> Any:
         """The conversation as the library's record."""
-        task, number = self.task, 0
+        task = self.task
+        num_calls = 0  # before the turn, by which calls are numbered
         trace = vf.Trace(
             task=vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
             agent=vf.AgentInfo(config=vf.AgentConfig()),
             state=self.state,
         )
         for turn in self.messages:
-            calls = calls_in(turn["content"]) if turn["role"] == "assistant" else []
+            is_sampled = turn["role"] == "assistant"
+            calls = calls_in(turn["content"]) if is_sampled else []
+            message = _message(turn, calls, num_calls)
+            # A trace is a tree; this one has a single branch.
             parent = len(trace.nodes) - 1 if trace.nodes else None
-            message = _message(turn, calls, number)
-            sampled = turn["role"] == "assistant"
-            trace.nodes.append(vf.MessageNode(parent=parent, message=message, sampled=sampled))
-            number += len(calls)
+            trace.nodes.append(vf.MessageNode(parent=parent, message=message, sampled=is_sampled))
+            num_calls += len(calls)
         trace.is_completed = trace.ok = True
         return trace
 
@@ -238,11 +267,11 @@ def _message(turn: Message, calls: Sequence[Call], number: int) -> Any:
     if role == "assistant":
         form = form_of_text(content)
         thoughts, answer = form.split(content) if form else ("", content)
-        made = [
-            vf.ToolCall(id=call_id(number + at), name=call.name, arguments=json.dumps(dict(call.arguments)))
-            for at, call in enumerate(calls)
-        ]
-        return vf.AssistantMessage(content=answer, reasoning_content=thoughts or None, tool_calls=made or None)
+        tool_calls = []
+        for number_of_call, call in enumerate(calls, number):
+            arguments = json.dumps(dict(call.arguments))
+            tool_calls.append(vf.ToolCall(id=call_id(number_of_call), name=call.name, arguments=arguments))
+        return vf.AssistantMessage(content=answer, reasoning_content=thoughts or None, tool_calls=tool_calls or None)
     if role == "tool":
         return vf.ToolMessage(tool_call_id=turn.get("tool_call_id") or call_id(number), content=content)
     kinds = {"system": vf.SystemMessage, "user": vf.UserMessage}

@@ -65,11 +65,12 @@ class TextEpisodes:
         messages: list[Mapping[str, str]] = list(prompt)
         terms = self.environment.terms
         (turn,) = await generator.complete(messages, sampling, seeds=[seed])
-        num_tokens, number = turn.num_tokens, 1
+        num_tokens = turn.num_tokens
+        num_turns = 1
         while True:
             messages.append({"role": "assistant", "content": turn.text})
             ended = Completion(turn.text, num_tokens, turn.finish)
-            if turn.finish == "length" or number == terms.max_turns:
+            if turn.finish == "length" or num_turns == terms.max_turns:
                 break
             reply = await self.environment.reply(row, messages)
             if isinstance(reply, Reward):
@@ -78,20 +79,24 @@ class TextEpisodes:
                 break
             shown = self.shown(reply.messages)
             left = replace(sampling, max_tokens=sampling.max_tokens - num_tokens)
-            seed_of_turn = sample_seed(seed, str(row.get("id")), number)
+            seed_of_turn = sample_seed(seed, str(row.get("id")), num_turns)
             try:
                 (turn,) = await generator.complete([*messages, *shown], left, seeds=[seed_of_turn])
             except PromptRefused:
+                # The context is full, so what the environment said does not belong to the episode.
                 ended = replace(ended, finish="length")
                 break
             messages += shown
-            num_tokens, number = num_tokens + turn.num_tokens, number + 1
+            num_tokens += turn.num_tokens
+            num_turns += 1
         reward = await self.environment.reward(row, messages) if terms.judges else None
         return TextEpisode(ended, tuple(messages), reward)
 
 
 def as_user(replies: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
     """The turns of an environment for a server, whose template is not known: results of tools are turns of the user."""
-    return [
-        {"role": "user" if reply["role"] == "tool" else reply["role"], "content": reply["content"]} for reply in replies
-    ]
+    turns = []
+    for reply in replies:
+        role = "user" if reply["role"] == "tool" else reply["role"]
+        turns.append({"role": role, "content": reply["content"]})
+    return turns

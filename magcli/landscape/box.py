@@ -1,6 +1,6 @@
 """A rectangle of the landscape's plane."""
 
-from math import inf
+from math import isfinite
 
 from magcli.errors import UsageError
 
@@ -20,6 +20,8 @@ def parse_box(text: str) -> Box:
         low, high = map(float, second.split(":"))
     except ValueError:
         raise UsageError(f"range '{text}' is not of the form a1lo:a1hi,a2lo:a2hi, such as -2:4,-1:1") from None
-    if not (-inf < left < 0 < right < inf and -inf < low < 0 < high < inf):
+    is_inside = left < 0 < right and low < 0 < high
+    is_finite = all(map(isfinite, (left, right, low, high)))
+    if not (is_inside and is_finite):
         raise UsageError(f"range '{text}' must contain the final weights at (0, 0) in its interior")
     return (left, low), (right, high)

@@ -113,7 +113,7 @@ def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor
     """
     kinds = [stored.dtype for stored in stack]
     width = len(buffer) // (4 * len(stack))  # elements of the largest dtype, of 4 bytes, for each checkpoint
-    widest = max(kind.itemsize for kind in kinds)
+    widest = max(kind.itemsize for kind in kinds)  # in bytes
     memory = _bytes(buffer)
     end = start + count
     with opened(stack) as files:
@@ -123,8 +123,9 @@ def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor
             for row, (file, stored) in enumerate(zip(files, stack, strict=True)):
                 itemsize = stored.dtype.itemsize
                 begin = row * row_bytes
-                fill(file, stored, first * itemsize, memory[begin : begin + length * itemsize])
-            rows = buffer[: len(stack) * row_bytes].view(len(stack), -1)
+                target = memory[begin : begin + length * itemsize]
+                fill(file, stored, first * itemsize, target)
+            rows = buffer[: len(stack) * row_bytes].view(len(stack), -1)  # (T, bytes)
             yield _as_one(rows, kinds, length)
 
 

@@ -74,10 +74,11 @@ def write_components(plane: Plane, folder: Path, *, block: int = BLOCK) -> tuple
             file.flush()
 
         def work(name: str, start: int, length: int, buffer: torch.Tensor) -> None:
-            offset = offsets[name] + 4 * start
+            offset = offsets[name] + 4 * start  # in bytes
             stack = [checkpoint[name] for checkpoint in checkpoints]
             for rows in pieces(stack, start, length, buffer):  # (T, n)
-                for file, values in zip(files, mix(bits_of(rows), mixing), strict=True):
+                components = mix(bits_of(rows), mixing)  # (2, n)
+                for file, values in zip(files, components, strict=True):
                     _write_at(file.fileno(), values, offset)
                 offset += 4 * rows.shape[1]
 
@@ -141,9 +142,12 @@ def coordinates(weights: Iterable[tuple[str, torch.Tensor]], last: Path, compone
     square = 0.0
     for name, tensor in weights:
         # Subtracted in float32, which is exact for close weights, and summed in float64.
-        moved = (tensor.float() - read_tensor(origin[name]).float()).flatten().double()
-        along += [float(moved @ read_tensor(axis[name]).flatten().double()) for axis in axes]
+        difference = tensor.float() - read_tensor(origin[name]).float()
+        moved = difference.flatten().double()
+        for k, axis in enumerate(axes):
+            along[k] += float(moved @ read_tensor(axis[name]).flatten().double())
         square += float(moved @ moved)
+    # By Pythagoras, as the axes are orthonormal.
     outside = max(square - float(along @ along), 0.0)  # rounding may make it negative
     return Coordinates(float(along[0]), float(along[1]), outside**0.5)
 
@@ -154,10 +158,11 @@ def dithered(values: torch.Tensor, key: int) -> torch.Tensor:
     out = np.empty(bits.size, np.uint16)
     for start in range(0, bits.size, PIECE):
         piece = bits[start : start + PIECE]
-        index = np.arange(start, start + piece.size, dtype=np.uint64).astype(np.uint32)
+        end = start + piece.size
+        index = np.arange(start, end, dtype=np.uint64).astype(np.uint32)  # beyond 2^32 it starts over
         noise = hashed(index ^ np.uint32(key)) >> 16
         # 16 random bits carry into the upper half, the bfloat16, with a probability proportional to the lower half.
-        out[start : start + PIECE] = (piece + noise) >> 16
+        out[start:end] = (piece + noise) >> 16
     return torch.from_numpy(out).view(torch.bfloat16).view(values.shape)
 
 

@@ -99,12 +99,12 @@ def gram_sums(
     if cached is None:
         sums = read_sums(checkpoints, block, precision)
     else:
+        # Only the rows of further checkpoints are computed; the others move to the new last one.
         precision = cached.precision
-        new_rows = read_sums(checkpoints, block, precision, skip_rows=len(cached.keys))
-        sums = {
-            name: Sums(_extended(cached.sums[name].gram, new.gram), new.start, new.changed)
-            for name, new in new_rows.items()
-        }
+        sums = {}
+        for name, new in read_sums(checkpoints, block, precision, skip_rows=len(cached.keys)).items():
+            gram_of_all = _extended(cached.sums[name].gram, new.gram)
+            sums[name] = Sums(gram_of_all, new.start, new.changed)
     if cache:
         _save_cache(CachedSums(keys, precision, sums), cache)
     return sums
@@ -138,7 +138,8 @@ def read_sums(
 def piece_sums(rows: torch.Tensor, precision: np.dtype[Any], skip_rows: int = 0) -> Sums:
     """The sums over ``rows`` (T, n), contiguous: the same n weights of T checkpoints."""
     bits = bits_of(rows)
-    return Sums(gram(bits, precision, skip_rows), square(bits[0]), count_changed(bits[0], bits[-1]))
+    first, last = bits[0], bits[-1]
+    return Sums(gram(bits, precision, skip_rows), square(first), count_changed(first, last))
 
 
 def bits_of(rows: torch.Tensor) -> Bits:
@@ -174,20 +175,22 @@ def over_blocks(
             local.buffer = piece_buffer(len(checkpoints))
         return work(*job, local.buffer)
 
-    blocks = (
-        (stored.name, start, min(block, stored.size - start))
-        for stored in checkpoints[-1].values()
-        for start in range(0, stored.size, block)
-    )
     workers = torch.get_num_threads()
     pending: deque[Future[Result]] = deque()
     with one_thread(), ThreadPoolExecutor(workers) as pool:
-        for job in blocks:
+        for job in _blocks(checkpoints[-1], block):
             pending.append(pool.submit(task, job))
             if len(pending) > 2 * workers:  # bounds the results that wait for an earlier block
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def _blocks(checkpoint: Checkpoint, block: int) -> Iterator[tuple[str, int, int]]:
+    """All tensors in blocks of at most ``block`` elements: the name, the first element, and the number of elements."""
+    for stored in checkpoint.values():
+        for start in range(0, stored.size, block):
+            yield stored.name, start, min(block, stored.size - start)
 
 
 def _extended(cached: Array, new: Array) -> Array:
@@ -220,9 +223,12 @@ def load_cache(file: Path) -> CachedSums | None:
     """The sums in ``file``; None if it is missing or damaged, which only costs another read of the weights."""
     try:
         with np.load(io.BytesIO(file.read_bytes())) as arrays:
-            tensors = zip(arrays["names"].tolist(), arrays["grams"], arrays["start"], arrays["changed"], strict=True)
+            keys = tuple(arrays["keys"].tolist())
+            precision = np.dtype(str(arrays["precision"]))
+            names = arrays["names"].tolist()
+            tensors = zip(names, arrays["grams"], arrays["start"], arrays["changed"], strict=True)
             sums = {name: Sums(gram, float(start), int(changed)) for name, gram, start, changed in tensors}
-            return CachedSums(tuple(arrays["keys"].tolist()), np.dtype(str(arrays["precision"])), sums)
+            return CachedSums(keys, precision, sums)
     except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile):
         return None
 

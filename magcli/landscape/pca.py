@@ -165,7 +165,8 @@ def random_walk(count: int) -> Array:
     Antognini and Sohl-Dickstein (arXiv 1806.08805): 1 / (2 - 2 cos(pi k / T)), in the limit 6 / (pi k)^2, that is
     60.8, 15.2, 6.8 %. bf16 rounding of a perfectly straight path gives the same spectrum.
     """
-    values = 1 / (2 - 2 * np.cos(np.pi * np.arange(1, count) / count))
+    k = np.arange(1, count)
+    values = 1 / (2 - 2 * np.cos(np.pi * k / count))
     return np.asarray(values / values.sum())
 
 
@@ -182,7 +183,8 @@ def _by_gram(
     _check_distinct(folders, checkpoints, gram.diagonal())
     _check_rank(folders, _second_share(gram))
     principal = _principal(gram)
-    return principal, {name: _tensor_sums(part, principal) for name, part in sums.items()}
+    sums_by_tensor = {name: _tensor_sums(part, principal) for name, part in sums.items()}
+    return principal, sums_by_tensor
 
 
 def _principal(gram: Array) -> Principal:
@@ -206,6 +208,7 @@ def _principal(gram: Array) -> Principal:
 
 def _centred(gram: Array) -> Array:
     """The Gram matrix of the same points around their mean."""
+    # (a - m)(b - m) = ab - am - bm + mm, where m is the mean of the points.
     return np.asarray(gram - gram.mean(0) - gram.mean(1, keepdims=True) + gram.mean())
 
 
@@ -218,12 +221,12 @@ def _second_share(gram: Array) -> float:
 def _tensor_sums(part: Sums, principal: Principal) -> TensorSums:
     gram = _centred(part.gram)
     variance = float(np.trace(gram))
+    explained: tuple[float, ...] = (0.0, 0.0)
     if variance > 0:
         axes = principal.mixing * np.sqrt(principal.values[:2, None])  # the unit eigenvectors, (2, T)
         explained = tuple(float(axis @ gram @ axis) / variance for axis in axes)
-    else:
-        explained = (0.0, 0.0)
-    return TensorSums(float(part.gram[0, 0]), part.start, part.changed, variance, explained)
+    distance = float(part.gram[0, 0])  # of the first checkpoint to the last, squared
+    return TensorSums(distance, part.start, part.changed, variance, explained)
 
 
 def _described(
@@ -233,14 +236,15 @@ def _described(
     distance = np.sqrt(principal.square)
     inside_square = (principal.trajectory**2).sum(1)
     outside = np.sqrt(np.maximum(principal.square - inside_square, 0))  # rounding may make it negative
-    moved = list(parts.values())
-    drift = _ratio(sum(part.distance for part in moved), sum(part.start for part in moved))
-    num_changed = sum(part.changed for part in moved)
+    sums = list(parts.values())
+    drift = _ratio(sum(part.distance for part in sums), sum(part.start for part in sums))
+    num_changed = sum(part.changed for part in sums)
     num_weights = sum(stored.size for stored in last.values())
     dtypes = {stored.dtype for checkpoint in checkpoints for stored in checkpoint.values()}
+    storage = sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)
     return Plane(
         folders=tuple(folders),
-        storage=tuple(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)),
+        storage=tuple(storage),
         sigma=np.sqrt(principal.values),
         explained=principal.values / principal.variance,
         mixing=principal.mixing,
@@ -276,12 +280,14 @@ def _check_distinct(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], 
     """Refuse a run that never moved, and equal checkpoints; only those equally far from w* are compared."""
     if not square.any():
         raise DataError(f"{folders[0]} to {folders[-1]}: no weight changed in any checkpoint, so there is no plane")
-    gap = np.abs(square[:, None] - square)
-    close = gap <= 1e-5 * np.maximum(square[:, None], square)
+    column = square[:, None]
+    gap = np.abs(column - square)  # (T, T), as the following
+    tolerance = 1e-5 * np.maximum(column, square)  # for the rounding of sums
+    close = gap <= tolerance
     pairs = np.argwhere(np.triu(close, 1))  # each pair once, as row and column
-    for i, j in pairs:
-        if _equal(checkpoints[i], checkpoints[j]):
-            raise DataError(f"{folders[i]} and {folders[j]} have the same weights; list each checkpoint once")
+    for one, other in pairs:
+        if _equal(checkpoints[one], checkpoints[other]):
+            raise DataError(f"{folders[one]} and {folders[other]} have the same weights; list each checkpoint once")
 
 
 def _equal(one: Checkpoint, other: Checkpoint) -> bool:
@@ -296,12 +302,15 @@ def cost(checkpoints: Sequence[Checkpoint]) -> str:
     All is read for the plane, for its components, and before that for the checksums, if there are some.
     """
     count = len(checkpoints)
-    size = sum(stored.size for stored in checkpoints[-1].values())
-    read = sum(stored.size * stored.dtype.itemsize for checkpoint in checkpoints for stored in checkpoint.values())
+    last = checkpoints[-1]
+    size = sum(stored.size for stored in last.values())
+    read = 0  # bytes
+    for checkpoint in checkpoints:
+        read += sum(stored.size * stored.dtype.itemsize for stored in checkpoint.values())
     reads = 3 if have_sums(checkpoints) else 2
     written = 2 * 4 * size  # two components in float32
     buffers = torch.get_num_threads() * len(piece_buffer(count))
-    grams = 8 * len(checkpoints[-1]) * count**2  # float64, one of each tensor
+    grams = 8 * len(last) * count**2  # float64, one of each tensor
     memory = buffers + grams
     return (
         f"{count} checkpoints of {_short(size)} weights: {reads} x {_short(read)}B read, {_short(written)}B written,"
@@ -323,8 +332,8 @@ def details(plane: Plane) -> list[str]:
     # Without the last one, which is the origin of the plane.
     shares = zip(plane.folders[:-1], plane.off_plane[:-1], strict=True)
     outside = [f"{folder.name} {share:.0%}" for folder, share in shares]
-    most = sorted(plane.tensors, key=lambda tensor: -tensor.variance)[:3]
-    moved = [f"{tensor.name} {tensor.variance:.0%} (drift {tensor.drift:.1e})" for tensor in most]
+    largest_first = sorted(plane.tensors, key=lambda tensor: -tensor.variance)
+    moved = [f"{tensor.name} {tensor.variance:.0%} (drift {tensor.drift:.1e})" for tensor in largest_first[:3]]
     return [
         "fraction of each checkpoint's displacement outside the plane: " + ", ".join(outside),
         "tensors with the most variance: " + ", ".join(moved),

@@ -82,7 +82,7 @@ def write(out: Path, survey: Survey, points: pa.Table, plane: Plane, fit: Regres
     figures = plane_figures(plane) | drawn_figures(points, fit) | {"origin_again": repeated}
     _table(out / "points.csv", points.drop_columns(list(PER_PROBLEM)), job)
     _table(out / "samples.arrow", samples, job)
-    run_folder = plane.folders[-1].parent.parent
+    run_folder = plane.folders[-1].parent.parent  # RUN/trajectory/step-000100
     texts = {"name": run_folder.name, "facts": f"{summary(plane)}.", "origin": _origin(repeated)}
     write_page(out / "index.html", figures | texts, points, samples)
     write_json(out / "landscape.json", figures)
@@ -124,19 +124,22 @@ def _table(path: Path, rows: pa.Table, job: Job) -> None:
 
 
 def _origin(repeated: dict[str, Any]) -> str:
-    change, low, high = (repeated[key] for key in ("difference", "difference_low", "difference_high"))
     equal = f"{repeated['equal']:,} of {repeated['completions']:,} completions equal"
-    reward = f"reward {change:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return f"Final weights evaluated again at the end: {equal}, {reward}."
+    return f"Final weights evaluated again at the end: {equal}, reward {_difference(repeated)}."
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    """A difference of rewards with its interval."""
+    low, high = row["difference_low"], row["difference_high"]
+    return f"{row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def _log(out: Path, points: pa.Table, repeated: dict[str, Any], job: Job) -> None:
     reward = values_of(points, "reward")
     (best,) = points.slice(int(np.argmax(reward)), 1).to_pylist()
-    gain, low, high = (best[key] for key in ("difference", "difference_low", "difference_high"))
     job.console.say(
         f"landscape: {len(reward)} points, reward {reward.min():.3f} to {reward.max():.3f}"
-        f" (best at a1 {best['a1']:+.3g}, a2 {best['a2']:+.3g}: {gain:+.3f} [{low:+.3f}, {high:+.3f}] against the final"
+        f" (best at a1 {best['a1']:+.3g}, a2 {best['a2']:+.3g}: {_difference(best)} against the final"
         f" weights); open {out / 'index.html'}",
         event="landscape",
         out=str(out),
@@ -151,9 +154,10 @@ def _log(out: Path, points: pa.Table, repeated: dict[str, Any], job: Job) -> Non
 
 def write_page(path: Path, figures: Mapping[str, Any], points: pa.Table, samples: pa.Table) -> None:
     """Write the page. ``figures`` are those of ``landscape.json`` and the texts ``name``, ``facts`` and ``origin``."""
+    most_variance_first = sorted(figures["tensors"], key=lambda tensor: -tensor["variance"])
     data = {
         **{key: value for key, value in figures.items() if key not in ("regression", "tensors")},
-        "tensors": sorted(figures["tensors"], key=lambda tensor: -tensor["variance"])[:MAX_TENSORS],
+        "tensors": most_variance_first[:MAX_TENSORS],
         "points": points.drop_columns(list(PER_PROBLEM)).to_pylist(),
         "samples": [_truncated(row) for row in samples.to_pylist()],
         "fit": figures["regression"],
@@ -323,7 +327,8 @@ class Surface(NamedTuple):
 
     def draw(self, axes: Axes) -> None:
         """Evaluated points in black, the path as arrows, and a star at w*."""
-        filled = axes.tricontourf(triangulate(self.points), self.values, levels=_levels(self.values), cmap="viridis")
+        triangles = triangulate(self.points)
+        filled = axes.tricontourf(triangles, self.values, levels=_levels(self.values), cmap="viridis")
         axes.figure.colorbar(filled, ax=axes, label=self.label, ticks=MaxNLocator(6))
         axes.plot(*self.points.T, "k.", markersize=4, zorder=2)
         _draw_path(axes, self.path)

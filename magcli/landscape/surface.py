@@ -110,7 +110,8 @@ def refinement_points(points: npt.ArrayLike, rewards: npt.ArrayLike, count: int)
     its best and worst corner times its area, divided by the standard error of that difference (paired by prompt, at
     least that of half a prompt changing sides).
     """
-    points, rewards = np.asarray(points, float), np.asarray(rewards, float)
+    points = np.asarray(points, float)
+    rewards = np.asarray(rewards, float)
     scaled = _scaled(points)
     corners = scaled.get_masked_triangles()  # (triangles, 3), indices of points
     means = rewards.mean(1)[corners]  # (triangles, 3)
@@ -120,21 +121,27 @@ def refinement_points(points: npt.ArrayLike, rewards: npt.ArrayLike, count: int)
     worst = corners[rows, means.argmin(1)]
     gaps = rewards[best] - rewards[worst]  # (triangles, prompts)
     deviation = gaps.std(1, ddof=1 if num_prompts > 1 else 0)
-    error = np.maximum(deviation / np.sqrt(num_prompts), 0.5 / num_prompts)
-    score = np.ptp(means, axis=1) * _areas(scaled, corners) / error
+    half_a_prompt = 0.5 / num_prompts
+    error = np.maximum(deviation / np.sqrt(num_prompts), half_a_prompt)
+    difference = np.ptp(means, axis=1)  # of best and worst corner
+    score = difference * _areas(scaled, corners) / error
     chosen = np.argsort(-score, kind="stable")[:count]
-    return np.asarray(points[corners[chosen]].mean(1))
+    centres = points[corners[chosen]].mean(1)
+    return np.asarray(centres)
 
 
 def near_best_and_path(points: npt.ArrayLike, reward: npt.ArrayLike, trajectory: npt.ArrayLike) -> Indices:
     """Corners of the triangles that contain a checkpoint's projection or touch the point with the best ``reward``."""
-    points, reward = np.asarray(points, float), np.asarray(reward, float)
+    points = np.asarray(points, float)
+    reward = np.asarray(reward, float)
     scaled = _scaled(points)
-    corners = scaled.get_masked_triangles()
-    path = _frame(points).scale(np.asarray(trajectory, float))
-    found = scaled.get_trifinder()(*path.T)  # -1 outside of all triangles
-    containing = scaled.triangles[found[found >= 0]]
-    touching = corners[(corners == reward.argmax()).any(1)]
+    path = _frame(points).scale(np.asarray(trajectory, float))  # (checkpoints, 2)
+    triangle_at = scaled.get_trifinder()
+    triangles = triangle_at(path[:, 0], path[:, 1])  # -1 outside of all triangles
+    containing = scaled.triangles[triangles[triangles >= 0]]
+    corners = scaled.get_masked_triangles()  # (triangles, 3), indices of points
+    touches_best = (corners == reward.argmax()).any(1)
+    touching = corners[touches_best]
     return np.unique(np.concatenate([containing.ravel(), touching.ravel()]))
 
 
@@ -152,23 +159,27 @@ def _frame(points: Array) -> _Frame:
 
 def _scaled(points: Array) -> Triangulation:
     scaled = _triangulation(_frame(points).scale(points))
-    sides = np.stack([scaled.x, scaled.y], -1)[scaled.triangles]
-    squares = ((sides - np.roll(sides, 1, axis=1)) ** 2).sum((1, 2))
+    corners = np.stack([scaled.x, scaled.y], -1)[scaled.triangles]  # (triangles, 3, 2)
+    sides = corners - np.roll(corners, 1, axis=1)
+    squares = (sides**2).sum((1, 2))  # of all three sides together
     # The largest area for given squared sides is that of an equilateral triangle: their sum / (4 sqrt 3).
-    scaled.set_mask(4 * np.sqrt(3) * _areas(scaled, scaled.triangles) < SLIVER * squares)
+    is_sliver = 4 * np.sqrt(3) * _areas(scaled, scaled.triangles) < SLIVER * squares
+    scaled.set_mask(is_sliver)
     return scaled
 
 
-def _triangulation(points: Array, **given: Array) -> Triangulation:
+def _triangulation(points: Array, **options: Array) -> Triangulation:
     from matplotlib.tri import Triangulation  # slow, and no report needs it
 
-    return Triangulation(*points.T, **given)
+    return Triangulation(*points.T, **options)
 
 
 def _areas(scaled: Triangulation, corners: Indices) -> Array:
     first, second, third = np.stack([scaled.x, scaled.y], -1)[corners].swapaxes(0, 1)  # (triangles, 2) each
     one, other = second - first, third - first
-    return np.asarray(np.abs(one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]) / 2)
+    # Half of the parallelogram of two sides, whose area is their cross product.
+    cross = one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]
+    return np.asarray(np.abs(cross) / 2)
 
 
 def mean_interval(rewards: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
@@ -226,15 +237,17 @@ def length_regression(
     if not has_slope.any():
         return None
     draws = _fit(drawn_x[has_slope], drawn_y[has_slope])
+    intercepts, slopes = draws.T
     x, y = np.log(mean[used]), rewards[used].mean(1)
     intercept, slope = (float(value) for value in _fit(x[None], y[None])[0])
-    residual = y - intercept - slope * x
-    # Equal rewards are fitted exactly, but have no variance to explain.
-    r2 = float(1 - residual @ residual / np.sum((y - y.mean()) ** 2)) if np.ptp(y) else 1.0
+    r2 = 1.0  # equal rewards are fitted exactly, but have no variance to explain
+    if np.ptp(y):
+        residual = y - intercept - slope * x
+        r2 = float(1 - residual @ residual / np.sum((y - y.mean()) ** 2))
     return Regression(
-        slope=_interval(slope, draws[:, 1]),
-        intercept=_interval(intercept, draws[:, 0]),
-        slope_per_doubling=_interval(slope * np.log(2), draws[:, 1] * np.log(2)),
+        slope=_interval(slope, slopes),
+        intercept=_interval(intercept, intercepts),
+        slope_per_doubling=_interval(slope * np.log(2), slopes * np.log(2)),
         r2=r2,
         used=used,
         draws=draws,
@@ -252,16 +265,15 @@ def confidence_band(fit: Regression, lengths: npt.ArrayLike) -> tuple[Array, Arr
 def _lattice(low: Array, high: Array, spacing: float) -> Array:
     """Staggered rows anchored at (0, 0); ``spacing`` is relative to the width of the rectangle."""
     columns = _ticks(low[0], high[0], spacing)
-    rows = _ticks(low[1], high[1], spacing * np.sqrt(3) / 2)
+    rows = _ticks(low[1], high[1], spacing * np.sqrt(3) / 2)  # the height of equilateral triangles
     parts = []
     for row in rows:
-        index = columns
-        if row % 2 == 1:
-            index = columns[:-1] + 0.5
-            if row in (rows[0], rows[-1]):  # with the corners of the rectangle
-                index = np.concatenate([columns[:1], index, columns[-1:]])
-        a1 = _stretched(index, columns, low[0], high[0])
-        a2 = np.full(len(index), _stretched(row, rows, low[1], high[1]))
+        is_staggered = row % 2 == 1
+        places = columns[:-1] + 0.5 if is_staggered else columns
+        if is_staggered and row in (rows[0], rows[-1]):  # with the corners of the rectangle
+            places = np.concatenate([columns[:1], places, columns[-1:]])
+        a1 = _stretched(places, columns, low[0], high[0])
+        a2 = np.full(len(places), _stretched(row, rows, low[1], high[1]))
         parts.append(np.column_stack([a1, a2]))
     return np.concatenate(parts)
 
@@ -274,8 +286,9 @@ def _ticks(low: float, high: float, spacing: float) -> Array:
     return np.arange(-num_below, num_above + 1, dtype=float)
 
 
-def _stretched(index: Array | float, ticks: Array, low: float, high: float) -> Array:
-    return np.asarray(np.interp(index, [ticks[0], 0, ticks[-1]], [low, 0, high]))
+def _stretched(places: Array | float, ticks: Array, low: float, high: float) -> Array:
+    """Places among the ticks as coordinates: linear on either side of the origin, which stays 0."""
+    return np.asarray(np.interp(places, [ticks[0], 0, ticks[-1]], [low, 0, high]))
 
 
 def _table(values: npt.ArrayLike) -> Array:
@@ -297,7 +310,8 @@ def _fit(x: Array, y: Array) -> Array:
     dx = x - x.mean(1, keepdims=True)
     dy = y - y.mean(1, keepdims=True)
     slope = (dx * dy).sum(1) / (dx * dx).sum(1)
-    return np.column_stack([y.mean(1) - slope * x.mean(1), slope])
+    intercept = y.mean(1) - slope * x.mean(1)
+    return np.column_stack([intercept, slope])
 
 
 def _interval(mean: float, draws: Array) -> Interval:

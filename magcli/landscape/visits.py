@@ -105,17 +105,22 @@ async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Meas
 
     async def visit_all(points: Array, *, on_grid: bool) -> None:
         visits = [Visit(a1, a2, 0, plan.samples) for a1, a2 in points.tolist()]
-        for visit, rows in zip(visits, await _all_rows(measure, visits, at_once), strict=True):
+        all_rows = await _all_rows(measure, visits, at_once)
+        for visit, rows in zip(visits, all_rows, strict=True):
             visited.add((visit.a1, visit.a2), rows, grid=on_grid)
 
     await visit_all(grid, on_grid=True)
     if plan.refine:
-        await visit_all(refinement_points(visited.points, visited.rewards(), plan.refine), on_grid=False)
+        refinements = refinement_points(visited.points, visited.rewards(), plan.refine)
+        await visit_all(refinements, on_grid=False)
     if plan.more_samples:
-        chosen: list[int] = near_best_and_path(visited.points, visited.rewards().mean(1), trajectory).tolist()
-        last = plan.samples + plan.more_samples
-        visits = [Visit(*visited.points[index], plan.samples, last) for index in chosen]
-        for index, rows in zip(chosen, await _all_rows(measure, visits, at_once), strict=True):
+        mean_rewards = visited.rewards().mean(1)  # (points,)
+        chosen: list[int] = near_best_and_path(visited.points, mean_rewards, trajectory).tolist()
+        # The samples after those that the points have.
+        first, last = plan.samples, plan.samples + plan.more_samples
+        visits = [Visit(*visited.points[index], first, last) for index in chosen]
+        all_rows = await _all_rows(measure, visits, at_once)
+        for index, rows in zip(chosen, all_rows, strict=True):
             visited.rows[index] = merge_samples(visited.rows[index], rows)
     visited.repeated_origin = await measure(Visit(0.0, 0.0, 0, plan.samples, repeat=True))
     return visited
@@ -167,7 +172,9 @@ class JournalledVisits:
         for part in new:  # each is stored at once, so that an interrupted visit keeps it
             self.journal.put(part.key, Result(await self.evaluate(part)))
         self.on_visit(not new)
-        return merge_samples(*[_within(self.journal.get(part.key).rows, part, visit) for part in parts])
+        stored = [self.journal.get(part.key).rows for part in parts]
+        wanted = [_within(rows, part, visit) for rows, part in zip(stored, parts, strict=True)]
+        return merge_samples(*wanted)
 
     def _parts(self, visit: Visit) -> Iterator[Visit]:
         """Journalled and new visits that together cover the samples of ``visit``."""
@@ -180,8 +187,10 @@ class JournalledVisits:
             if covering:
                 part = covering[0]
             else:
+                # A new visit up to the next sample that the journal has.
                 later = [other.first for other in earlier if other.first > first]
-                part = visit._replace(first=first, last=min([visit.last, *later]))
+                end = min([visit.last, *later])
+                part = visit._replace(first=first, last=end)
             yield part
             first = part.last
 

@@ -119,10 +119,12 @@ class Conversion:
         values: Row = {}
         for reading in self.readings:
             arguments = [value_at(row, path) if path else None for path in reading.paths]
-            value: Any = reading.place.read(*arguments) if reading.place.read else arguments[0]
+            read = reading.place.read
+            value: Any = arguments[0] if read is None else read(*arguments)
             # A place of several roles gives a mapping of them.
             by_role = value if len(reading.roles) > 1 else {reading.roles[0]: value}
-            values.update({role: by_role[role] for role in reading.wanted})
+            for role in reading.wanted:
+                values[role] = by_role[role]
         return values
 
     def _rest(self, row: Row) -> Row:
@@ -151,11 +153,13 @@ class Views:
         view = str(row.get(self.column))
         values = {name: row.get(name) for name in self.read}
         text = json.dumps(values, sort_keys=True, default=str)
+        # A digest, because the rows of a whole table are remembered.
         key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        first = self.first.setdefault(key, view)
-        if view == first:
+        first_view = self.first.setdefault(key, view)
+        if view == first_view:
             return ""
-        return f"repeated-completion\tit is the completion of {self.column} {first} again, for {self.column} {view}"
+        again = f"it is the completion of {self.column} {first_view} again"
+        return f"repeated-completion\t{again}, for {self.column} {view}"
 
 
 def _repetition(views: Sequence[Views], row: Row) -> str:
@@ -182,12 +186,15 @@ def _converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool) -> C
     if not recognised:
         return with_kinds(schema) if "answer" in wanted else None
     made = conversion(recognised, schema)
+    # What is named like its column needs no mention.
     sources = {_said(reading): reading.main for reading in recognised if _said(reading) != reading.main}
     names = ", ".join(dict.fromkeys(reading.layout.name for reading in recognised))
     layout = Converted(made.schema, made.rows, sources, names, made.has_samples)
     # Where the tests are converted, the kind of each row is set with them.
     has_tests = any("tests" in reading.wanted for reading in recognised)
-    kinds = with_kinds(made.schema) if "answer" in wanted and not has_tests else None
+    if has_tests or "answer" not in wanted:
+        return layout
+    kinds = with_kinds(made.schema)
     if kinds is None:
         return layout
     return replace(layout, schema=kinds.schema, rows=lambda batches: kinds.rows(made.rows(batches)))
@@ -195,14 +202,14 @@ def _converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool) -> C
 
 def selected(layout: Converted, columns: Mapping[str, str]) -> Converted:
     """A converted table with only these columns, as name -> name in it."""
-    old = [*columns.values(), UNREAD]
-    names = zip(old, [*columns, UNREAD], strict=True)
-    fields = [layout.schema.field(name).with_name(new) for name, new in names]
+    chosen = {**columns, UNREAD: UNREAD}
+    fields = [layout.schema.field(source).with_name(name) for name, source in chosen.items()]
     schema = pa.schema(fields, layout.schema.metadata)
 
     def rows(batches: Rows) -> Rows:
         for batch in layout.rows(batches):
-            yield pa.RecordBatch.from_arrays([batch.column(name) for name in old], schema=schema)
+            arrays = [batch.column(source) for source in chosen.values()]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return replace(layout, schema=schema, rows=rows)
 
@@ -217,14 +224,15 @@ def conversion(recognised: Sequence[Reading], schema: pa.Schema) -> Conversion:
     """How a table of these columns is converted."""
     fields = {field.name: field for field in schema}
     for column, part in used_up(recognised, schema):
-        remaining = _without(fields.pop(column), part) if column in fields else None
-        if remaining is not None:
-            fields[column] = remaining
-    for reading in recognised:
-        for role in reading.wanted:
-            field = COLUMNS[role]
-            fields[field.name] = json_field(field.name) if role == "messages" else field
+        if column in fields:
+            remaining = _without(fields.pop(column), part)
+            if remaining is not None:
+                fields[column] = remaining
     roles = [role for reading in recognised for role in reading.wanted]
+    for role in roles:
+        field = COLUMNS[role]
+        # Messages of other tools may have any fields, so they are JSON.
+        fields[field.name] = json_field(field.name) if role == "messages" else field
     if "completion" in roles and any(_is_listed(reading, schema) for reading in recognised):
         fields.setdefault(SAMPLE.name, SAMPLE)
     if "tests" in roles:
@@ -256,16 +264,18 @@ def used_up(readings: Sequence[Reading], schema: pa.Schema) -> list[tuple[str, s
                 continue
             field = ""
             if pa.types.is_struct(schema.field(column).type):
-                inner = path.partition(".")[2]
-                field = inner.partition(".")[0].partition(":")[0].removesuffix("[]")
+                _, _, inner = path.partition(".")
+                field = column_of(inner)
             used.append((column, field))
     return used
 
 
 def _without(field: pa.Field, part: str) -> pa.Field | None:
     """A column of objects without a field; None if nothing remains."""
-    inner = [subfield for subfield in field.type if subfield.name != part] if part else []
-    return field.with_type(pa.struct(inner)) if inner else None
+    if not part:
+        return None
+    remaining = [subfield for subfield in field.type if subfield.name != part]
+    return field.with_type(pa.struct(remaining)) if remaining else None
 
 
 def _samples(values: Row, kept: Row) -> Iterator[Row]:
@@ -278,12 +288,11 @@ def _samples(values: Row, kept: Row) -> Iterator[Row]:
         return
     if not completions:
         yield {**kept, **values, **dict.fromkeys(columns), UNREAD: NO_SAMPLES}
-    for number in range(len(completions)):
-        own = {}
-        for name in columns:
-            if name in values:
-                own[name] = _single(name, _nth(values[name], number, len(completions)))
-        yield {**kept, SAMPLE.name: number, **values, **own}
+    listed = [name for name in columns if name in values]
+    count = len(completions)
+    for number in range(count):
+        of_sample = {name: _single(name, _nth(values[name], number, count)) for name in listed}
+        yield {**kept, SAMPLE.name: number, **values, **of_sample}
 
 
 def _nth(values: Any, number: int, count: int) -> Any:

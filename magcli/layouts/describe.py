@@ -52,8 +52,10 @@ def description(schema: pa.Schema) -> list[str]:
     if not lines:
         lines.append("no layout of another tool: columns are read by their names")
     lines += [f"{role}: {location}" for role, location in locations.items()]
-    missing = [role for role in SHOWN if role not in locations]
-    return [*lines, *(f"{role}: none{could_be(schema.names, role)}" for role in missing)]
+    for role in SHOWN:
+        if role not in locations:
+            lines.append(f"{role}: none{could_be(schema.names, role)}")
+    return lines
 
 
 def what_is_missing(schema: pa.Schema) -> str:
@@ -69,12 +71,13 @@ def _own_column(schema: pa.Schema, role: str) -> str:
     own: str = COLUMNS[role].name
     if own in schema.names:
         return own
-    there = [name for name in OWN.get(role, ()) if name in schema.names]
+    others = [name for name in OWN.get(role, ()) if name in schema.names]
+    # All columns of tests or solutions are read together; of other roles there may be only one.
     if role in ("tests", "solutions"):
-        return ", ".join(there)
-    if len(there) > 1:
-        return f"ambiguous: could be {' or '.join(there)}; rename one: magcli convert --rename {own}=COLUMN"
-    return there[0] if there else ""
+        return ", ".join(others)
+    if len(others) > 1:
+        return f"ambiguous: could be {' or '.join(others)}; rename one: magcli convert --rename {own}=COLUMN"
+    return others[0] if others else ""
 
 
 def could_be(columns: Sequence[str], role: str) -> str:
@@ -89,7 +92,8 @@ def could_be(columns: Sequence[str], role: str) -> str:
 
 def markdown() -> str:
     """All layouts as tables in Markdown, one for each group."""
-    return "\n\n".join(f"**{group}**\n\n{_table(layouts)}" for group, layouts in GROUPS.items()) + "\n"
+    sections = [f"**{group}**\n\n{_table(layouts)}" for group, layouts in GROUPS.items()]
+    return "\n\n".join(sections) + "\n"
 
 
 def _table(layouts: Sequence[Layout]) -> str:
@@ -98,11 +102,14 @@ def _table(layouts: Sequence[Layout]) -> str:
 
 
 def _line(layout: Layout) -> str:
-    recognised = ", ".join(map(_path, layout.columns))
+    recognised = _paths(layout.columns)
     if layout.without:
         recognised += f"; without {', '.join(f'`{name}`' for name in layout.without)}"
-    places = "; ".join(f"{key.replace('|', ' or ')}: {_paths(place.paths)}" for key, place in layout.places.items())
-    return f"| {layout.name} | {recognised} | {places} | {layout.source} |"
+    locations = []
+    for key, place in layout.places.items():
+        roles = key.replace("|", " or ")
+        locations.append(f"{roles}: {_paths(place.paths)}")
+    return f"| {layout.name} | {recognised} | {'; '.join(locations)} | {layout.source} |"
 
 
 def _paths(paths: Sequence[str]) -> str:

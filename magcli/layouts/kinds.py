@@ -44,9 +44,9 @@ def _with_kinds(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     is_code = pc.and_(lacks_kind, pc.invert(has_answer))
     is_ambiguous = pc.and_(lacks_kind, has_answer)
     columns["kind"] = pc.if_else(is_code, "code", stated_kinds)
+    reasons = pc.if_else(is_ambiguous, BOTH, nothing)
     # A row that could not be read before keeps that reason.
-    earlier = columns.get(UNREAD, nothing)
-    columns[UNREAD] = pc.coalesce(earlier, pc.if_else(is_ambiguous, BOTH, nothing))
+    columns[UNREAD] = pc.coalesce(columns.get(UNREAD, nothing), reasons)
     return pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
 
 
@@ -63,4 +63,7 @@ def _answered(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _answer_column(present: Sequence[str]) -> str | None:
-    return next((name for name in ("answer", *names.PROBLEM["answer"]) if name in present), None)
+    for name in ("answer", *names.PROBLEM["answer"]):
+        if name in present:
+            return name
+    return None

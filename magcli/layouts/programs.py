@@ -32,7 +32,8 @@ def read_all(tests: Any, entry_point: Any = None, starter_code: Any = None, meta
     if not tests:
         return None
     name = _mapping(metadata).get("func_name")
-    called = Called(str(entry_point or ""), name if isinstance(name, str) else "", str(starter_code or ""))
+    function = name if isinstance(name, str) else ""
+    called = Called(str(entry_point or ""), function, str(starter_code or ""))
     try:
         return list(read_tests(tests, called))
     except DataError as error:
@@ -42,7 +43,9 @@ def read_all(tests: Any, entry_point: Any = None, starter_code: Any = None, meta
 def joined_tests(*values: Any) -> list[Test] | None:
     """All tests of several columns."""
     *columns, metadata, starter = values
-    tests = [test for column in columns for test in read_all(column, None, starter, metadata) or ()]
+    tests: list[Test] = []
+    for column in columns:
+        tests += read_all(column, None, starter, metadata) or ()
     return tests or None
 
 
@@ -125,11 +128,14 @@ def continued_program(completion: Any, prelude: Any) -> list[dict[str, Any]] | N
 
 def continued_text(completion: Any, prompt: Any) -> Any:
     """A completion; one that is the indented rest of the function that the prompt begins, as a whole program."""
-    lines = completion.splitlines() if isinstance(completion, str) else []
-    first = next((line for line in lines if line.strip()), "")
-    if not first[:1].isspace() or not isinstance(prompt, str) or "```" in completion:
+    if not isinstance(completion, str) or not isinstance(prompt, str) or "```" in completion:
         return completion
-    return f"```python\n{prompt.rstrip()}\n{completion.strip(chr(10))}\n```"
+    not_empty = [line for line in completion.splitlines() if line.strip()]
+    is_indented = bool(not_empty) and not_empty[0][0].isspace()
+    if not is_indented:
+        return completion
+    body = completion.strip("\n")
+    return f"```python\n{prompt.rstrip()}\n{body}\n```"
 
 
 def verified(info: Any) -> dict[str, Any]:
@@ -172,7 +178,8 @@ def ground_truth(truth: Any, ability: Any = None) -> dict[str, Any]:
     Raises:
         Unreadable: there are several answers, or the tests cannot be read.
     """
-    value = _parsed(truth) if isinstance(truth, str) and truth.lstrip()[:1] in ("{", "[") else truth
+    may_be_json = isinstance(truth, str) and truth.lstrip()[:1] in ("{", "[")
+    value = _parsed(truth) if may_be_json else truth
     if _is_tests(value) or ability in ("code", "coding"):
         return {"answer": None, "tests": read_all(truth)}
     return {"answer": only(truth), "tests": None}
@@ -184,11 +191,14 @@ def rlvr_truth(truth: Any, data_set: Any = None) -> dict[str, Any]:
     Raises:
         Unreadable: there are several answers, it is instructions to follow, or the tests cannot be read.
     """
-    truth = truth[0] if isinstance(truth, list) and len(truth) == 1 else truth
-    names = data_set if isinstance(data_set, list) else [data_set]
-    if isinstance(truth, str) and truth.lstrip().startswith("{") and "func_name" in _mapping(truth):
+    if isinstance(truth, list) and len(truth) == 1:
+        truth = truth[0]
+    data_sets = data_set if isinstance(data_set, list) else [data_set]
+    # Instructions are the name and the arguments of a function that checks them.
+    are_instructions = isinstance(truth, str) and truth.lstrip().startswith("{") and "func_name" in _mapping(truth)
+    if are_instructions:
         raise Unreadable("missing-answer", "the ground truth is instructions to follow, which no verifier here checks")
-    return ground_truth(truth, "code" if "code" in names else None)
+    return ground_truth(truth, "code" if "code" in data_sets else None)
 
 
 def unit_tests(metadata: Any) -> list[Test] | None:

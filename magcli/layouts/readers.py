@@ -6,7 +6,7 @@ what it needs.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magcli.errors import DataError
@@ -34,15 +34,15 @@ def asked(prompt: Any, instructions: Any = None) -> dict[str, Any]:
     Raises:
         Unreadable: the messages have several turns besides the system prompt.
     """
-    has_instructions = isinstance(instructions, str) and instructions.strip()
+    if not isinstance(instructions, str) or not instructions.strip():
+        instructions = None
     if not isinstance(prompt, list):
-        return {"prompt": prompt, "system": instructions if has_instructions else None}
+        return {"prompt": prompt, "system": instructions}
     turns = [turn for turn in prompt if isinstance(turn, Mapping)]
     if prompt and not turns:
         raise Unreadable("not-text", f"the prompt is a list without messages: {as_text(prompt)}")
-    systems = [_content(turn) for turn in turns if role_of(turn) in SYSTEM]
-    if has_instructions:
-        systems.insert(0, instructions)
+    systems = [instructions]
+    systems += [_content(turn) for turn in turns if role_of(turn) in SYSTEM]
     others = [turn for turn in turns if role_of(turn) not in SYSTEM]
     if len(others) != 1 or role_of(others[0]) != "user":
         roles = ", ".join(role_of(turn) for turn in turns) or "none"
@@ -57,9 +57,11 @@ def opened(messages: Any) -> dict[str, Any]:
     Raises:
         Unreadable: there are several turns before it.
     """
-    turns = messages if isinstance(messages, list) else []
-    ends = bool(turns) and isinstance(turns[-1], Mapping) and role_of(turns[-1]) == "assistant"
-    return asked(turns[:-1] if ends else messages)
+    if not isinstance(messages, list) or not messages:
+        return asked(messages)
+    *before, last = messages
+    is_answer = isinstance(last, Mapping) and role_of(last) == "assistant"
+    return asked(before if is_answer else messages)
 
 
 def asked_of_log(question: Any, messages: Any) -> dict[str, Any]:
@@ -125,15 +127,29 @@ def with_input(instruction: Any, context: Any) -> Any:
 
 def statement(description: Any, input: Any, output: Any, interaction: Any, examples: Any, note: Any) -> str:
     """A statement from its parts, under the headings of Codeforces."""
-    parts = [("", description), ("Input", input), ("Output", output), ("Interaction", interaction)]
-    parts += [("Examples", _examples(examples)), ("Note", note)]
-    texts = [(heading, text.strip()) for heading, text in parts if isinstance(text, str) and text.strip()]
-    return "\n\n".join(f"{heading}\n\n{text}" if heading else text for heading, text in texts)
+    parts = {
+        "": description,
+        "Input": input,
+        "Output": output,
+        "Interaction": interaction,
+        "Examples": _examples(examples),
+        "Note": note,
+    }
+    paragraphs = []
+    for heading, text in parts.items():
+        if isinstance(text, str) and text.strip():
+            paragraphs += [heading, text.strip()]
+    return "\n\n".join(filter(None, paragraphs))
 
 
 def _examples(examples: Any) -> str:
-    pairs = [pair for pair in examples if isinstance(pair, Mapping)] if isinstance(examples, list) else []
-    fenced = (f"```\n{str(pair.get(name) or '').strip()}\n```" for pair in pairs for name in ("input", "output"))
+    """Inputs and outputs in turn, each in a fence."""
+    fenced = []
+    for pair in examples if isinstance(examples, list) else ():
+        if isinstance(pair, Mapping):
+            for name in ("input", "output"):
+                text = str(pair.get(name) or "").strip()
+                fenced.append(f"```\n{text}\n```")
     return "\n".join(fenced)
 
 
@@ -147,7 +163,8 @@ def final_answer(solution: Any) -> str:
         Unreadable: it has neither.
     """
     text = solution if isinstance(solution, str) else ""
-    if final := _FINAL.search(text):
+    final = _FINAL.search(text)
+    if final is not None:
         return final["answer"]
     box = last_box(text)
     if box is None or not box.strip():
@@ -229,11 +246,13 @@ def chosen_by_label(key: Any, choices: Any) -> dict[str, Any]:
     Raises:
         Unreadable: the key is the label of one option and the text of another.
     """
-    options, labels = option_texts(choices), option_labels(choices)
+    options = option_texts(choices)
+    labels = option_labels(choices)
     key = as_text(key)
     if not options or key not in labels:
         return {"answer": key, "choices": options or None}
     text = options[labels.index(key)]
+    # Such as options 2, 1 and 0 with the labels 0, 1 and 2.
     if key in options and text != key:
         raise Unreadable("ambiguous-choice", f"answer {key} is the label of {text!r} and the text of another choice")
     return {"answer": text, "choices": options}
@@ -297,8 +316,10 @@ def harness_prompt(doc: Any, arguments: Any) -> Any:
     """The question of a row of lm-evaluation-harness, else the whole text that the model got."""
     fields = doc if isinstance(doc, Mapping) else {}
     for name in ("question", "problem", "prompt", "Question", "Problem"):
-        if isinstance(fields.get(name), str) and fields[name].strip():
-            return fields[name]
+        question = fields.get(name)
+        if isinstance(question, str) and question.strip():
+            return question
+    # {"gen_args_0": {"arg_0": TEXT, "arg_1": SETTINGS}}, or nested lists that begin with the text.
     first = arguments.get("gen_args_0") if isinstance(arguments, Mapping) else None
     if isinstance(first, Mapping):
         return first.get("arg_0")
@@ -354,8 +375,9 @@ def conversation(prompt: Any, completion: Any) -> list[dict[str, Any]] | None:
 def seconds(limit: Any) -> float | None:
     """A time limit in seconds: a number, ``2.0 seconds``, or CodeContests' mapping."""
     if isinstance(limit, Mapping):
-        nanos = limit.get("nanos") or 0
-        return float(limit.get("seconds") or 0) + float(nanos) / 1e9 or None
+        whole_seconds = float(limit.get("seconds") or 0)
+        nanoseconds = float(limit.get("nanos") or 0)
+        return whole_seconds + nanoseconds / 1e9 or None
     return _first_number(limit)
 
 
@@ -367,5 +389,7 @@ def megabytes(limit: Any) -> float | None:
 def _first_number(value: Any) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) or None
-    numbers: Iterable[str] = _NUMBER.findall(value) if isinstance(value, str) else ()
-    return next(map(float, numbers), None)
+    if not isinstance(value, str):
+        return None
+    number = _NUMBER.search(value)
+    return None if number is None else float(number[0])

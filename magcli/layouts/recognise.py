@@ -42,8 +42,14 @@ class Reading:
 
 def matching(schema: pa.Schema) -> list[Layout]:
     """The layouts by which a table is recognised, without those that another one replaces."""
-    present = [layout for layout in LAYOUTS if _matches(layout, schema)]
-    return [layout for layout in present if not any(_replaces(other, layout, schema) for other in present)]
+    columns_by_layout = [(layout, _recognised_by(layout, schema)) for layout in LAYOUTS if _matches(layout, schema)]
+    kept = []
+    for layout, columns in columns_by_layout:
+        # Replaced by one that is recognised by all of these columns, and more.
+        is_replaced = any(columns < others for _, others in columns_by_layout)
+        if not is_replaced:
+            kept.append(layout)
+    return kept
 
 
 def _matches(layout: Layout, schema: pa.Schema) -> bool:
@@ -52,15 +58,12 @@ def _matches(layout: Layout, schema: pa.Schema) -> bool:
     return all(has_path(schema, path) for path in layout.columns)
 
 
-def _replaces(layout: Layout, other: Layout, schema: pa.Schema) -> bool:
-    """Whether a layout is recognised by all columns of another one, and more."""
-    return _recognised_by(layout, schema) > _recognised_by(other, schema)
-
-
 def _recognised_by(layout: Layout, schema: pa.Schema) -> frozenset[str]:
     """The columns of a table by which it has a layout."""
-    present = (options_present(schema, path) for path in layout.columns)
-    return frozenset(column_of(option) for options in present for option in options)
+    columns: set[str] = set()
+    for path in layout.columns:
+        columns.update(column_of(option) for option in options_present(schema, path))
+    return frozenset(columns)
 
 
 def readings(schema: pa.Schema, wanted: Collection[str], *, natively: bool = False) -> list[Reading]:
@@ -79,7 +82,9 @@ def readings(schema: pa.Schema, wanted: Collection[str], *, natively: bool = Fal
         if layout.native and natively:
             continue
         for reading in _readings_of(layout, schema, wanted):
-            if not any(reading.roles == other.roles and reading.main == other.main for other in chosen):
+            # Layouts of one family read some columns alike.
+            is_repeated = any(reading.roles == other.roles and reading.main == other.main for other in chosen)
+            if not is_repeated:
                 _check_conflict(reading, chosen, schema)
                 chosen.append(reading)
     return chosen
@@ -90,12 +95,14 @@ def _readings_of(layout: Layout, schema: pa.Schema, wanted: Collection[str]) -> 
     is_conversation = "messages" in wanted and "messages" in layout.places
     sought = {"messages"} if is_conversation else set(wanted)
     for key, place in layout.places.items():
-        roles = tuple(key.split("|"))
+        roles = tuple(key.split("|"))  # one place may fill several
         if sought.isdisjoint(roles):
             continue
         paths = tuple(_present(schema, path) for path in place.paths)
+        # Only the first path is required; the others may be missing.
         if paths[0] is not None:
-            yield Reading(layout, roles, tuple(role for role in roles if role in wanted), place, paths)
+            wanted_roles = tuple(role for role in roles if role in wanted)
+            yield Reading(layout, roles, wanted_roles, place, paths)
 
 
 def _present(schema: pa.Schema, path: str) -> str | None:
@@ -116,9 +123,11 @@ def _check_conflict(reading: Reading, chosen: Sequence[Reading], schema: pa.Sche
         for other in chosen:
             if role in other.wanted and other.main != reading.main:
                 raise DataError(_ambiguous(f"column {role}", [_described(other), _described(reading)]))
+        if role not in MAIN_ROLES:
+            continue
         column = COLUMNS[role].name
         is_of_layout = column in reading.columns or column in reading.layout.names
-        if role in MAIN_ROLES and column in schema.names and not is_of_layout:
+        if column in schema.names and not is_of_layout:
             raise DataError(_ambiguous(f"column {role}", [column, _described(reading)]))
 
 

@@ -82,7 +82,8 @@ def last_output(output: Any, messages: Any, error: Any = None) -> Said:
     Raises:
         Unreadable: the sample failed, or the model had several turns or choices.
     """
-    spoken = [entry for entry in messages or () if isinstance(entry, Mapping) and role_of(entry) == "assistant"]
+    turns = [entry for entry in messages or () if isinstance(entry, Mapping)]
+    spoken = [turn for turn in turns if role_of(turn) == "assistant"]
     if len(spoken) > 1:
         raise Unreadable("several-turns", f"the sample has {len(spoken)} turns of the assistant; one is expected")
     choices = output.get("choices") if isinstance(output, Mapping) else None
@@ -138,19 +139,24 @@ def path_of(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The nodes of a trace from the first message to the model's last one; others are of branches that it left."""
     nodes = [node for node in trace.get("nodes") or () if isinstance(node, Mapping)]
     sampled = [number for number, node in enumerate(nodes) if node.get("sampled")]
-    at = sampled[-1] if sampled else len(nodes) - 1
+    number = sampled[-1] if sampled else len(nodes) - 1
+    # From the last message back: each node has the number of the one before it.
     path: list[Mapping[str, Any]] = []
     # Damaged parents may form a circle, but no path has more nodes than there are.
-    while 0 <= at < len(nodes) and len(path) < len(nodes):
-        path.append(nodes[at])
-        parent = nodes[at].get("parent")
-        at = parent if isinstance(parent, int) else -1
+    while 0 <= number < len(nodes) and len(path) < len(nodes):
+        node = nodes[number]
+        path.append(node)
+        parent = node.get("parent")
+        number = parent if isinstance(parent, int) else -1
     return path[::-1]
 
 
 def _last_said(path: Sequence[Mapping[str, Any]]) -> Said:
-    message = path[-1].get("message") if path and path[-1].get("sampled") else None
-    return turn(message) if isinstance(message, Mapping) else {"completion": None, "thoughts": None}
+    last = path[-1] if path else {}
+    message = last.get("message") if last.get("sampled") else None
+    if not isinstance(message, Mapping):
+        return {"completion": None, "thoughts": None}
+    return turn(message)
 
 
 def _failed(error: Any) -> Unreadable:
@@ -188,13 +194,17 @@ def _of_object(value: Mapping[str, Any]) -> Said:
     if value.get("content") is not None or value.get("value") is not None or value.get("role"):
         return turn(value)
     for key in TEXT_KEYS:
-        if isinstance(value.get(key), str):
-            return {"completion": value[key], "thoughts": thoughts_of({**value, "content": value[key]}) or None}
-    if value.get("error") or any(value.get(key) == [] for key in ("choices", "candidates", "output")):
+        text = value.get(key)
+        if isinstance(text, str):
+            thoughts = thoughts_of({**value, "content": text})
+            return {"completion": text, "thoughts": thoughts or None}
+    # A failed request has an error, or an empty list in the place of its results.
+    is_empty = any(value.get(key) == [] for key in ("choices", "candidates", "output"))
+    if value.get("error") or is_empty:
         raise _failed(value.get("error"))
-    keys = [key for key, part in value.items() if part is not None]
+    keys = ", ".join(key for key, part in value.items() if part is not None) or "no keys"
     fix = "name the text in it: magcli convert INPUT --rename completion=COLUMN.KEY -o OUTPUT"
-    raise Unreadable("not-text", f"the completion is an object of {', '.join(keys) or 'no keys'}; {fix}")
+    raise Unreadable("not-text", f"the completion is an object of {keys}; {fix}")
 
 
 def _choice(choice: Any) -> Said:
@@ -215,13 +225,19 @@ def _candidate(candidate: Any) -> Said:
     content = fields.get("content")
     listed = content.get("parts") if isinstance(content, Mapping) else None
     parts = [part for part in listed or () if isinstance(part, Mapping)]
+    answer = thoughts = ""
     for part in parts:
         for key, inner in part.items():
+            # ``functionCall``, also as a part of a longer name.
             if "unctionCall" in key and inner:
                 raise _calls_tools(key)
-    texts = [part for part in parts if isinstance(part.get("text"), str)]
-    answer = "".join(part["text"] for part in texts if not part.get("thought"))
-    thoughts = "".join(part["text"] for part in texts if part.get("thought"))
+        text = part.get("text")
+        if not isinstance(text, str):
+            continue
+        if part.get("thought"):
+            thoughts += text
+        else:
+            answer += text
     return {"completion": answer, "thoughts": thoughts or None}
 
 
@@ -234,6 +250,7 @@ def _of_items(items: Sequence[Any], response: Mapping[str, Any]) -> Said:
     for item in items:
         kind = item.get("type") if isinstance(item, Mapping) else type(item).__name__
         if kind == "reasoning":
+            # Closed models have only a summary of their thoughts.
             parts = item.get("content") or item.get("summary") or ()
             thoughts += [part["text"] for part in parts if isinstance(part.get("text"), str)]
         elif kind == "message" and role_of(item) == "assistant":
@@ -265,11 +282,12 @@ def _of_list(values: Sequence[Any]) -> Said:
     if not objects:
         return {"completion": list(values), "thoughts": None}
     kinds = [str(value.get("type") or "") for value in objects]
-    if "message" in kinds and all(map(_is_item, kinds)):
+    # Items of the Responses API have roles too, so they come first.
+    if "message" in kinds and all(_is_item(kind) for kind in kinds):
         return _of_items(objects, {})
     if any(value.get("role") or value.get("from") for value in objects):
         return _of_turns(objects)
-    if any(kind in ("text", "output_text") for kind in kinds):
+    if "text" in kinds or "output_text" in kinds:
         return turn({"content": list(values)})
     return _joined([_sample(value) for value in values])
 
@@ -301,15 +319,12 @@ def _joined(samples: Sequence[Said]) -> Said:
         return samples[0]
     joined: Said = {"completion": [], "thoughts": []}
     for sample in samples:
-        texts = sample["completion"]
-        thoughts = sample["thoughts"]
-        joined["completion"] += texts if isinstance(texts, list) else [texts]
-        joined["thoughts"] += thoughts if isinstance(thoughts, list) else [thoughts] * _count(texts)
+        # A sample may be several itself; both lists get an entry for each.
+        completion, thoughts = sample["completion"], sample["thoughts"]
+        texts = completion if isinstance(completion, list) else [completion]
+        joined["completion"] += texts
+        joined["thoughts"] += thoughts if isinstance(thoughts, list) else [thoughts] * len(texts)
     return joined
-
-
-def _count(texts: Any) -> int:
-    return len(texts) if isinstance(texts, list) else 1
 
 
 # ---- messages ----
@@ -391,9 +406,11 @@ def object_in(text: str) -> Any:
     if text.lstrip()[:1] not in ("{", "["):
         return None
     value = _parsed(text)
-    if isinstance(value, list):
-        return value if _is_conversation(value) else None
-    return value if isinstance(value, Mapping) and _is_response(value) else None
+    if isinstance(value, list) and _is_conversation(value):
+        return value
+    if isinstance(value, Mapping) and _is_response(value):
+        return value
+    return None
 
 
 def _parsed(text: str) -> Any:
@@ -401,6 +418,7 @@ def _parsed(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
+    # Python prints the first key of an object in single quotes.
     if len(text) > MAX_LITERAL or "'" not in text[:40]:
         return None
     try:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from magcli.layouts import readers, responses
@@ -31,17 +32,22 @@ def measured_in_traces(traces: Any) -> dict[str, Any]:
 def _of_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
     path = responses.path_of(trace)
     logprobs = _of_nodes(path, "logprobs")
-    trainers = _of_nodes(path, "trainer_logprobs")
+    trainer_logprobs = _of_nodes(path, "trainer_logprobs")
     # The masks mark the tokens that the model sampled.
     num_sampled = sum(map(bool, _of_nodes(path, "mask")))
-    has_trainers = bool(trainers) and len(trainers) == len(logprobs)
     return {
         "trainer_reward": _reward_of(trace.get("rewards")),
         "finish": _finish_of(trace),
         "num_tokens": num_sampled or trace.get("num_output_tokens") or None,
         "logprobs": logprobs or None,
-        "trainer_logprobs": trainers if has_trainers else None,
+        "trainer_logprobs": _paired(trainer_logprobs, logprobs),
     }
+
+
+def _paired(trainer_logprobs: list[float], logprobs: list[float]) -> list[float] | None:
+    """The trainer's log-probs, if there is one for each of the sampler's."""
+    are_paired = len(trainer_logprobs) == len(logprobs)
+    return trainer_logprobs if trainer_logprobs and are_paired else None
 
 
 def _of_nodes(path: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -52,16 +58,22 @@ def _reward_of(rewards: Any) -> float | None:
     """The sum of the weighted rewards; None if nothing was scored."""
     if not isinstance(rewards, Mapping):
         return None
-    parts = [part for part in rewards.values() if isinstance(part, Mapping) and part.get("score") is not None]
-    return sum(part["score"] * part.get("weight", 1.0) for part in parts) if parts else None
+    parts = [part for part in rewards.values() if isinstance(part, Mapping)]
+    scored = [part for part in parts if part.get("score") is not None]
+    if not scored:
+        return None
+    total: float = sum(part["score"] * part.get("weight", 1.0) for part in scored)
+    return total
 
 
 def _finish_of(trace: Mapping[str, Any]) -> str | None:
     """Why a trace ended: length if at a limit; None if it is not recorded."""
     if trace.get("stop_condition") in CUT:
         return "length"
-    calls = [call for call in trace.get("calls") or () if isinstance(call, Mapping) and not call.get("error")]
-    reason = calls[-1].get("finish_reason") if calls else None
+    # Requests to the model, some of which may have failed.
+    calls = [call for call in trace.get("calls") or () if isinstance(call, Mapping)]
+    answered = [call for call in calls if not call.get("error")]
+    reason = answered[-1].get("finish_reason") if answered else None
     if reason:
         return str(reason)
     return "stop" if trace.get("stop_condition") else None
@@ -77,9 +89,10 @@ def asked_of_log(content: Any) -> dict[str, Any]:
         Unreadable: there are several turns.
     """
     turns = _turns(content)
-    if isinstance(turns[0], Mapping):
-        return readers.asked([turn for turn in turns if responses.role_of(turn) in (*readers.SYSTEM, "user")])
-    return {"prompt": turns[0], "system": None}
+    if not isinstance(turns[0], Mapping):
+        return {"prompt": turns[0], "system": None}
+    prompt = [turn for turn in turns if responses.role_of(turn) in (*readers.SYSTEM, "user")]
+    return readers.asked(prompt)
 
 
 def said_in_log(content: Any) -> dict[str, Any]:
@@ -103,11 +116,13 @@ def _turns(content: Any) -> list[Any]:
     turns = content[0] if is_nested else content
     if not isinstance(turns, list) or len(turns) < 2:
         raise Unreadable("missing-completion", "the message log has no answer of the model")
-    is_text = all(isinstance(turn, str) for turn in turns)
-    if is_text and len(turns) > 3:
-        raise _several(len(turns) // 2)
-    if not is_text and not all(isinstance(turn, Mapping) for turn in turns):
+    are_texts = all(isinstance(turn, str) for turn in turns)
+    are_messages = all(isinstance(turn, Mapping) for turn in turns)
+    if not are_texts and not are_messages:
         raise Unreadable("not-text", "the message log has neither texts nor messages")
+    # Texts have no roles: a question, the answer, and perhaps what the environment says to it.
+    if are_texts and len(turns) > 3:
+        raise _several(len(turns) // 2)
     return turns
 
 
@@ -123,14 +138,13 @@ def reward_in_log(rewards: Any) -> float | None:
 
 def tokens_of_log(mask: Any, sampler: Any, trainer: Any, tokens: Any = None) -> dict[str, Any]:
     """Number and log-probs of the tokens that are trained; the lists go over the whole padded sequence."""
-    chosen = [bool(value) for value in _first(mask)]
-    own = [value for value, is_own in zip(_first(sampler), chosen, strict=False) if is_own]
-    trained = [value for value, is_own in zip(_first(trainer), chosen, strict=False) if is_own]
-    has_trained = bool(trained) and len(trained) == len(own)
+    is_trained = [bool(value) for value in _first(mask)]
+    logprobs = list(compress(_first(sampler), is_trained))
+    trainer_logprobs = list(compress(_first(trainer), is_trained))
     return {
-        "num_tokens": sum(chosen) or None,
-        "logprobs": own or None,
-        "trainer_logprobs": trained if has_trained else None,
+        "num_tokens": sum(is_trained) or None,
+        "logprobs": logprobs or None,
+        "trainer_logprobs": _paired(trainer_logprobs, logprobs),
     }
 
 

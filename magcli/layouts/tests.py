@@ -68,6 +68,8 @@ class Called:
 
 
 NOTHING = Called()
+PARTS = ("input", "output", "call", "assert")
+"""What a test may have, each a text or None."""
 
 
 def read_tests(value: Any, called: Called = NOTHING) -> Iterator[Test]:
@@ -87,10 +89,11 @@ def read_tests(value: Any, called: Called = NOTHING) -> Iterator[Test]:
             if len(inputs) != len(outputs):
                 raise DataError(f"{len(inputs)} inputs but {len(outputs)} outputs")
             called = _named(value, called)
-            pairs = zip(inputs, outputs, strict=True)
-            yield from (_pair(one, other, called) for one, other in pairs)
+            for test_input, output in zip(inputs, outputs, strict=True):
+                yield _pair(test_input, output, called)
         case list():
-            yield from (_test(item, called) for item in value)
+            for entry in value:
+                yield _test(entry, called)
         case _:
             raise DataError(f"expected tests as a list or a script, got {type(value).__name__}")
 
@@ -100,8 +103,9 @@ def _from_text(text: str, called: Called) -> Iterator[Test]:
     value = _value_of(text)
     if value is not None:
         yield from read_tests(value, called)
-    else:
-        yield from (_checked({"assert": source}) for source in _script_asserts(text, called.entry_point))
+        return
+    for source in _script_asserts(text, called.entry_point):
+        yield _checked({"assert": source})
 
 
 def _value_of(text: str) -> Any:
@@ -137,7 +141,8 @@ def _test(entry: Any, called: Called) -> Test:
     is_function = any(entry.get(key) in FUNCTION_KINDS for key in ("type", "testtype"))
     if is_function or entry.get("fn_name"):
         return _pair(entry.get("input"), entry.get("output"), _named(entry, called), is_function=True)
-    test = {name: entry.get(name) for name in ("input", "output", "call", "assert")}
+    test = {name: entry.get(name) for name in PARTS}
+    # Some data sets have the streams of a program as an object.
     for name, stream in (("input", "stdin"), ("output", "stdout")):
         value = test[name]
         if isinstance(value, Mapping):
@@ -150,7 +155,7 @@ def _checked(test: dict[str, Any]) -> dict[str, Any]:
     for name, value in test.items():
         if not isinstance(value, str | None):
             raise DataError(f"the {name} of a test is not text")
-    return {name: test.get(name) for name in ("input", "output", "call", "assert")}
+    return {name: test.get(name) for name in PARTS}
 
 
 def _named(tests: Mapping[str, Any], called: Called) -> Called:
@@ -171,8 +176,8 @@ def _pair(test_input: Any, output: Any, called: Called, *, is_function: bool = F
     # APPS and TACO store some values in a list of their own, which the test itself does not tell.
     may_be_wrapped = isinstance(value, list) and len(value) == 1 and not isinstance(output, str)
     if may_be_wrapped:
-        return {"input": None, "output": None, "call": None, "assert": f"assert {call} in ({value!r}, {value[0]!r})"}
-    return {"input": None, "output": repr(value), "call": call, "assert": None}
+        return _checked({"assert": f"assert {call} in ({value!r}, {value[0]!r})"})
+    return _checked({"output": repr(value), "call": call})
 
 
 def _lines(value: Any) -> Any:
@@ -214,6 +219,7 @@ def _script_asserts(source: str, entry_point: str) -> list[str]:
     try:
         return list(_pytest_asserts(source))
     except DataError:
+        # It stays a suite, if that can be used.
         parse_script(source, frozenset([entry_point] if entry_point else []))
     return suites.split(source)
 
@@ -241,8 +247,11 @@ def _pytest_asserts(source: str) -> Iterator[str]:
 
 def _names_lost(node: ast.Import | ast.ImportFrom) -> list[str]:
     """The names that an import gives to a script and that its asserts alone do not have."""
-    module = node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
-    if module == "__future__" or module.partition(".")[0] not in {*sys.stdlib_module_names, *PACKAGES}:
+    module = (node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
+    package = module.partition(".")[0]
+    is_installed = package in sys.stdlib_module_names or package in PACKAGES
+    # Any other module is the solution, whose names asserts have anyway.
+    if module == "__future__" or not is_installed:
         return []
     bound = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
     return [name for name in bound if name not in MODULES and name not in MEMBERS]
@@ -250,8 +259,12 @@ def _names_lost(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 def _methods_called(function: ast.FunctionDef) -> Counter[str]:
     """How often methods or other attributes of each name are used."""
-    attributes = (node for node in ast.walk(function) if isinstance(node, ast.Attribute))
-    return Counter(node.value.id for node in attributes if isinstance(node.value, ast.Name))
+    counts: Counter[str] = Counter()
+    for node in ast.walk(function):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name)):
+                counts[name] += 1
+    return counts
 
 
 def _function_asserts(function: ast.FunctionDef) -> Iterator[str]:

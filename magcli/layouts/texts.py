@@ -58,17 +58,17 @@ def with_texts(layout: Converted | None, schema: pa.Schema) -> Converted | None:
 
 def _with_texts(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.RecordBatch:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    reasons = columns.get(UNREAD, pa.nulls(batch.num_rows, pa.string()))
-    may_be_object = pc.match_substring_regex(columns[name], STARTS)
-    if pc.any(may_be_object).as_py():
+    columns.setdefault(UNREAD, pa.nulls(batch.num_rows, pa.string()))
+    # Most completions do not look like objects, so their column stays in Arrow.
+    rows = pc.indices_nonzero(pc.match_substring_regex(columns[name], STARTS)).to_pylist()
+    if rows:
         texts = columns[name].to_pylist()
-        why = reasons.to_pylist()
-        for row, text, reason in _read(texts, pc.indices_nonzero(may_be_object).to_pylist()):
+        reasons = columns[UNREAD].to_pylist()
+        for row, text, reason in _read(texts, rows):
             texts[row] = text
-            why[row] = why[row] or reason
+            reasons[row] = reasons[row] or reason  # an earlier one stays
         columns[name] = pa.array(texts, pa.string())
-        reasons = pa.array(why, pa.string())
-    columns[UNREAD] = reasons
+        columns[UNREAD] = pa.array(reasons, pa.string())
     return pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
 
 

@@ -5,7 +5,7 @@ objects of a list). ``question|problem`` is whichever of them the table has. A t
 ``answer:int``. Columns that store JSON, whose values may be of any type, may be objects with any field.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -93,13 +93,21 @@ class Layout:
     @property
     def names(self) -> frozenset[str]:
         """The columns, without what lies in them, by which it is recognised."""
-        return frozenset(column_of(option) for path in self.columns for option in path.split("|"))
+        return _columns_of(self.columns)
 
     @property
     def columns_read(self) -> frozenset[str]:
         """The columns that it reads, and those by which it is recognised."""
-        paths = (path for place in self.places.values() for path in place.paths)
-        return self.names | {column_of(option) for path in paths for option in path.split("|")}
+        paths = [path for place in self.places.values() for path in place.paths]
+        return self.names | _columns_of(paths)
+
+
+def _columns_of(paths: Iterable[str]) -> frozenset[str]:
+    """The columns that paths, with all their alternatives, begin in."""
+    columns: set[str] = set()
+    for path in paths:
+        columns.update(column_of(option) for option in path.split("|"))
+    return frozenset(columns)
 
 
 def column_of(path: str) -> str:

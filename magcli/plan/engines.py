@@ -100,7 +100,11 @@ def starts_eager(asked: Literal["auto", "yes", "no"], expected: Sequence[Expecte
 
 def decode_steps(expected: Iterable[Expected], slots: int) -> int:
     """The steps of ``slots`` sequences at once, at most, for pairs of a number of completions and their tokens."""
-    return sum(-(-completions // slots) * tokens for completions, tokens in expected)
+    steps = 0
+    for completions, tokens in expected:
+        rounds = -(-completions // slots)  # rounded up
+        steps += rounds * tokens
+    return steps
 
 
 def starts_sooner(steps: int) -> bool:

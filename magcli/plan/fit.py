@@ -86,11 +86,13 @@ MOST_TOKENS = 65536
 
 def smaller_micro_batches(plan: Plan, *, longest: int) -> list[Change]:
     """Micro-batches of a half, a quarter and so on, not smaller than the ``longest`` sequence."""
-    changes = []
-    tokens, halvings = _half(plan.training.tokens), 1
-    while tokens >= max(FEWEST_TOKENS, longest):
+    changes: list[Change] = []
+    fewest = max(FEWEST_TOKENS, longest)
+    tokens = _half(plan.training.tokens)
+    while tokens >= fewest:
+        halvings = len(changes) + 1
         changes.append(Change(f"--micro-tokens {tokens}", MICRO * halvings, _with_training(micro_tokens=tokens)))
-        tokens, halvings = _half(tokens), halvings + 1
+        tokens = _half(tokens)
     return changes
 
 
@@ -98,11 +100,13 @@ def fewer_sequences(plan: Plan, *, group: int) -> list[Change]:
     """Half as many concurrent sequences, a quarter and so on, in multiples of ``group``."""
     if plan.engine is None:
         return []
-    changes = []
-    slots, halvings = plan.engine.slots // 2 // group * group, 1
-    while slots >= group:
+    changes: list[Change] = []
+    groups = plan.engine.slots // 2 // group
+    while groups >= 1:
+        slots = groups * group
+        halvings = len(changes) + 1
         changes.append(Change(f"--n-async {slots}", ASYNC * halvings, _with_slots(slots)))
-        slots, halvings = slots // 2 // group * group, halvings + 1
+        groups //= 2
     return changes
 
 
@@ -111,15 +115,17 @@ def least_share(shape: ModelShape, *, longest: int, ranks: int = 1) -> int:
 
     Both are divided among ``ranks``, each on a GPU of its own.
     """
-    weights = -(-memory.BF16 * shape.parameters // ranks)
-    return weights + longest * memory.token_cache_bytes(shape, bf16=True, ranks=ranks)
+    weights = -(-memory.BF16 * shape.parameters // ranks)  # rounded up
+    cache = longest * memory.token_cache_bytes(shape, bf16=True, ranks=ranks)
+    return weights + cache
 
 
 def usual_share(shape: ModelShape, *, total: int, longest: int, share: float, ranks: int = 1) -> int:
     """vLLM's bytes of a GPU of ``total``: this ``share``, or what its weights, scratch and a few sequences take."""
-    sequences = (USUAL_SEQUENCES - 1) * longest * memory.token_cache_bytes(shape, bf16=True, ranks=ranks)
     least = least_share(shape, longest=longest, ranks=ranks)
-    return max(round(share * total), least + sequences + VLLM_SCRATCH_BYTES)
+    # The least has the cache of one of the sequences.
+    others = (USUAL_SEQUENCES - 1) * longest * memory.token_cache_bytes(shape, bf16=True, ranks=ranks)
+    return max(round(share * total), least + others + VLLM_SCRATCH_BYTES)
 
 
 def smaller_share(plan: Plan, *, total: int, longest: int, ranks: int = 1) -> list[Change]:
@@ -128,6 +134,7 @@ def smaller_share(plan: Plan, *, total: int, longest: int, ranks: int = 1) -> li
         return []
     least = least_share(plan.training.shape, longest=longest, ranks=ranks)
     changes = []
+    # Fewer sequences fit into a smaller share, so it costs what fewer sequences cost.
     for number, percent in enumerate(SHARES, 1):
         share = total * percent // 100
         if least < share < plan.share:
@@ -148,8 +155,11 @@ def without_recomputation(plan: Plan, usable: int, *, fewest: int) -> Plan:
     Micro-batches may be halved for it, down to the ``fewest`` tokens.
     """
     kept = _with_training(activation_checkpointing=False)(plan)
-    sizes = [kept, *(change.apply(kept) for change in smaller_micro_batches(kept, longest=fewest))]
-    return next((smaller for smaller in sizes if SURE * smaller.peak <= usable), plan)
+    smaller = [change.apply(kept) for change in smaller_micro_batches(kept, longest=fewest)]
+    for option in (kept, *smaller):
+        if SURE * option.peak <= usable:
+            return option
+    return plan
 
 
 def larger_micro_batches(plan: Plan, usable: int) -> Plan:
@@ -165,10 +175,12 @@ def larger_micro_batches(plan: Plan, usable: int) -> Plan:
 
 def micro_batches_that_fit(plan: Plan, usable: int, *, longest: int) -> Plan:
     """The plan with micro-batches halved until it fits, but not smaller than the ``longest`` sequence."""
-    if plan.peak <= usable:
-        return plan
-    smaller = [change.apply(plan) for change in smaller_micro_batches(plan, longest=longest)]
-    return next((halved for halved in smaller if halved.peak <= usable), smaller[-1] if smaller else plan)
+    smaller = plan
+    for change in smaller_micro_batches(plan, longest=longest):
+        if smaller.peak <= usable:
+            break
+        smaller = change.apply(plan)
+    return smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +202,12 @@ class Free:
 def as_fast_as_fits(plan: Plan, free: Free, usable: int) -> Plan:
     """The plan on a GPU: activations are kept if that surely fits, then micro-batches as large as surely fit."""
     if free.recomputation:
+        # Micro-batches that the user gives a size stay as they are.
         fewest = max(free.longest, FEWEST_KEPT_TOKENS) if free.micro_tokens else plan.training.tokens
         plan = without_recomputation(plan, usable, fewest=fewest)
     if free.micro_tokens:
-        plan = larger_micro_batches(micro_batches_that_fit(plan, usable, longest=free.longest), usable)
+        plan = micro_batches_that_fit(plan, usable, longest=free.longest)
+        plan = larger_micro_batches(plan, usable)
     return plan
 
 
@@ -213,9 +227,10 @@ def shared_base(plan: Plan, engine: EnginePlan, *, group: int) -> list[Change]:
     if not plan.share:
         return []
     changes = [Change("--engine torch", SHARED, _on_shared_base(engine))]
-    for fewer in fewer_sequences(replace(plan, engine=engine), group=group):
-        smaller = fewer.apply(replace(plan, engine=engine)).engine
-        assert smaller is not None
+    with_engine = replace(plan, engine=engine)
+    for fewer in fewer_sequences(with_engine, group=group):
+        smaller = fewer.apply(with_engine).engine
+        assert smaller is not None, "the plan has an engine"
         changes.append(Change(f"--engine torch {fewer.flags}", SHARED + fewer.cost, _on_shared_base(smaller)))
     return changes
 
@@ -230,6 +245,7 @@ def offloaded_moments(plan: Plan) -> list[Change]:
 
 def smallest(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[Change, ...] | None:
     """The cheapest changes, at most one of each kind, after which a plan fits; None if nothing does."""
+    # Few enough to try all: some kinds, each with some sizes.
     for changes in sorted(_combinations(kinds), key=_cost):
         if changed(plan, changes).peak <= usable:
             return changes
@@ -262,11 +278,12 @@ def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple
     """
     if plan.training.lora_rank:
         return None
-    kinds = [kind for kind in kinds if all(change.cost != LORA for change in kind)]
+    without_adapters = [kind for kind in kinds if all(change.cost != LORA for change in kind)]
     ranks = 2 * plan.training.ranks
     while ranks <= MOST_CARDS:
-        split = replace(plan, training=replace(plan.training, ranks=ranks), engine=None, share=0)
-        changes = smallest(split, kinds, usable)
+        training = replace(plan.training, ranks=ranks)
+        split = replace(plan, training=training, engine=None, share=0)
+        changes = smallest(split, without_adapters, usable)
         if changes is not None:
             return ranks, changes
         ranks *= 2
@@ -275,7 +292,8 @@ def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple
 
 def _half(tokens: int) -> int:
     """Half as many tokens, as the power of 2 below."""
-    return 1 << ((tokens + 1) // 2).bit_length() - 1
+    half = (tokens + 1) // 2
+    return 1 << (half.bit_length() - 1)
 
 
 def _with_training(**options: object) -> Callable[[Plan], Plan]:
@@ -285,6 +303,7 @@ def _with_training(**options: object) -> Callable[[Plan], Plan]:
 def _on_shared_base(engine: EnginePlan) -> Callable[[Plan], Plan]:
     def apply(plan: Plan) -> Plan:
         rank = plan.training.lora_rank
+        # Only with the trainer's own type of weights can the engine use them.
         if not rank or engine.bf16 != plan.training.bf16_base:
             return plan
         return replace(plan, share=0, sleeps=False, engine=replace(engine, adapter_rank=rank))

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -88,19 +89,20 @@ def show(forecast: Forecast, console: Console) -> None:
 
 def summary(forecast: Forecast) -> str:
     """The peak in one line."""
-    phases = memory.phase_bytes(forecast.plan.lines)
-    largest = max(phases, key=lambda phase: phases[phase])
+    bytes_by_phase = memory.phase_bytes(forecast.plan.lines)
+    phase, peak = max(bytes_by_phase.items(), key=itemgetter(1))
     card = forecast.card
     verb = "fits" if forecast.fits else "does not fit"
-    need = f"{forecast.stage}: the peak is {size(phases[largest])} ({WHEN[largest]})"
+    need = f"{forecast.stage}: the peak is {size(peak)} ({WHEN[phase]})"
     return f"{need}; it {verb} the {size(card.usable)} that {card.name} has for it"
 
 
 def table(forecast: Forecast) -> str:
     """The parts as a table for people."""
     rows = Table(box=box.SIMPLE)
-    for heading in ("memory", "size", "when"):
-        rows.add_column(heading, justify="right" if heading == "size" else "left")
+    rows.add_column("memory")
+    rows.add_column("size", justify="right")
+    rows.add_column("when")
     for line in forecast.plan.lines:
         rows.add_row(line.name, size(line.size), when(line.phases))
     for line in forecast.host:
@@ -109,7 +111,9 @@ def table(forecast: Forecast) -> str:
         rows.add_row(f"disk: {line.name}", size(line.size), "on disk")
     text = StringIO()
     RichConsole(file=text, width=100).print(rows)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip()) + "\n"
+    # Rich fills lines with spaces, and puts empty ones above and below.
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    return "\n".join(line for line in lines if line) + "\n"
 
 
 def when(phases: Sequence[Phase]) -> str:
@@ -141,16 +145,18 @@ def require(forecast: Forecast, console: Console) -> None:
 
 def advice(forecast: Forecast) -> str:
     """What to do about a run that does not fit."""
-    changes = fit.smallest(forecast.plan, forecast.changes, forecast.card.usable)
+    plan, card = forecast.plan, forecast.card
+    changes = fit.smallest(plan, forecast.changes, card.usable)
     if changes:
         return f"it would with {flags(changes)}"
-    split = fit.sharded(forecast.plan, forecast.changes, forecast.card.usable) if forecast.card.is_gpu else None
-    if split is not None:
-        ranks, changes = split
-        options = f"--trainers {ranks} {flags(changes)}".rstrip()
-        generators = ", and more cards for --generators" if forecast.stage == "rl" else ""
-        return f"take a smaller model, or {ranks} such cards with {options}{generators}"
-    return "no option makes it fit; take a smaller model"
+    split = fit.sharded(plan, forecast.changes, card.usable) if card.is_gpu else None
+    if split is None:
+        return "no option makes it fit; take a smaller model"
+    ranks, changes = split
+    # Several ranks may fit without another change.
+    options = f"--trainers {ranks} {flags(changes)}".rstrip()
+    generators = ", and more cards for --generators" if forecast.stage == "rl" else ""
+    return f"take a smaller model, or {ranks} such cards with {options}{generators}"
 
 
 def flags(changes: Sequence[Change]) -> str:
@@ -160,13 +166,17 @@ def flags(changes: Sequence[Change]) -> str:
 
 def warn_of_full_disk(forecast: Forecast, folder: Path, console: Console) -> None:
     """Warn before a run if the disk of its folder has less space than the run will write."""
-    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    # The folder of a run is made later, so ask the one in which it will be.
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
     free = shutil.disk_usage(existing).free
     wanted = sum(line.size for line in forecast.disk)
-    if wanted > free:
-        console.warn(
-            f"{forecast.stage}: the run writes up to {size(wanted)}, and {existing} has {size(free)} free; lower "
-            "--keep-checkpoints, or give another --run",
-            wanted=wanted,
-            free=free,
-        )
+    if wanted <= free:
+        return
+    console.warn(
+        f"{forecast.stage}: the run writes up to {size(wanted)}, and {existing} has {size(free)} free; lower "
+        "--keep-checkpoints, or give another --run",
+        wanted=wanted,
+        free=free,
+    )

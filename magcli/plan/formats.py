@@ -70,7 +70,12 @@ def spelled(option: str, model: Model, device: str) -> tuple[str, str]:
 
 def float32_for_auto(asked: Mapping[str, str]) -> dict[str, str]:
     """The options of a run that is exact, which is in float32 unless an option says something else."""
-    return {option: SPELLINGS[option][1]["fp32"] if value == AUTO else value for option, value in asked.items()}
+    decided = dict(asked)
+    for option, value in asked.items():
+        if value == AUTO:
+            _, spellings = SPELLINGS[option]
+            decided[option] = spellings["fp32"]
+    return decided
 
 
 def contradicts(asked: str, used: str) -> bool:
@@ -80,7 +85,8 @@ def contradicts(asked: str, used: str) -> bool:
 
 def formats_of(values: Mapping[str, str]) -> Formats:
     """The formats that options name, none of which is ``auto``; without ``dtype`` nothing is sampled."""
-    return Formats(bf16=values["bf16"] == "yes", dtype="bf16" if values.get("dtype") == "bf16" else "fp32")
+    samples_in_bf16 = values.get("dtype") == "bf16"
+    return Formats(bf16=values["bf16"] == "yes", dtype="bf16" if samples_in_bf16 else "fp32")
 
 
 def expected(
@@ -96,18 +102,20 @@ def expected(
 
     ``exact``: it samples in float32.
     """
-    trains = bf16 == "yes"
+    trains_in_bf16 = bf16 == "yes"
     if bf16 == AUTO:
-        trains = on_gpu or compute.choose(model, device, "training").format == "bf16"
-    samples = dtype == "bf16"
+        trains_in_bf16 = on_gpu or compute.choose(model, device, "training").format == "bf16"
+    samples_in_bf16 = dtype == "bf16"
     if dtype == AUTO and not exact:
-        samples = on_gpu or compute.choose(model, device, "sampling").format == "bf16"
-    return Formats(trains, "bf16" if samples else "fp32")
+        samples_in_bf16 = on_gpu or compute.choose(model, device, "sampling").format == "bf16"
+    return Formats(trains_in_bf16, "bf16" if samples_in_bf16 else "fp32")
 
 
 def torch_dtype(name: Literal["auto", "bf16", "fp32"], model: Model, device: str) -> torch.dtype:
     """The torch dtype of a sampling engine's weights for the value of ``--dtype``."""
-    return compute.DTYPES[compute.choose(model, device, "sampling").format if name == AUTO else name]
+    if name == AUTO:
+        return compute.DTYPES[compute.choose(model, device, "sampling").format]
+    return compute.DTYPES[name]
 
 
 def attention(asked: Literal["auto", "sdpa", "varlen"], *, bf16: bool) -> Attention:

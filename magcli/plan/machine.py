@@ -57,14 +57,16 @@ class Machine:
         Raises:
             UsageError: it is no size.
         """
+        is_gpu = device.startswith("cuda")
         if named and planned:
-            return cls(device if device.startswith("cuda") else "cuda", 0, named_card(named))
+            return cls(device if is_gpu else "cuda", 0, named_card(named))
+        installed = gpus()
         if named:
-            return cls(device, gpus(), named_card(named))
-        if not device.startswith("cuda"):
-            return cls(device, gpus(), host())
-        number = gpus()
-        return cls(device, number, installed_card(device) if gpu_number(device) < number else None)
+            return cls(device, installed, named_card(named))
+        if not is_gpu:
+            return cls(device, installed, host())
+        has_card = gpu_number(device) < installed
+        return cls(device, installed, installed_card(device) if has_card else None)
 
     def required_card(self) -> Card:
         """The card.
@@ -99,7 +101,8 @@ def named_card(text: str) -> Card:
     match = SIZE.fullmatch(text.strip())
     if match is None or float(match[1]) == 0:
         raise UsageError(f"--card must be a size such as 24G, not {text!r}")
-    total = round(float(match[1]) * UNITS[match[2].upper()] * VISIBLE)
+    number, unit = match.groups()
+    total = round(float(number) * UNITS[unit.upper()] * VISIBLE)
     return Card(f"a card of {text.strip()}", total, usable(total))
 
 
@@ -119,7 +122,8 @@ def installed_card(device: str) -> Card:
 def host() -> Card:
     """This machine's memory, within a container's limit."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Card("this machine", total, min([_available(total), *_container_limits()]), is_gpu=False)
+    usable_bytes = min([_available(total), *_container_limits()])
+    return Card("this machine", total, usable_bytes, is_gpu=False)
 
 
 def _available(total: int) -> int:
@@ -128,16 +132,22 @@ def _available(total: int) -> int:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return total
-    kibibytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
-    return total if kibibytes is None else int(kibibytes) * 1024
+    for line in lines:
+        # ``MemAvailable:   16132816 kB``, which are KiB.
+        if line.startswith("MemAvailable:"):
+            kibibytes = int(line.split()[1])
+            return kibibytes * 1024
+    return total
 
 
 def _container_limits() -> list[int]:
     """What is left of the memory limits of this container."""
     left = []
-    for limit, current in LIMITS:
+    for limit_file, use_file in LIMITS:
         try:
-            left.append(int(Path(limit).read_text()) - int(Path(current).read_text()))
+            limit, use = int(Path(limit_file).read_text()), int(Path(use_file).read_text())
         except (OSError, ValueError):  # no such version, or no limit
             continue
-    return [size for size in left if size > 0]
+        if limit > use:
+            left.append(limit - use)
+    return left

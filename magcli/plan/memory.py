@@ -113,11 +113,11 @@ def lora_parameters(shape: ModelShape, rank: int) -> int:
     widths = (
         (shape.hidden, shape.queries),
         (shape.hidden, shape.keys),
-        (shape.hidden, shape.keys),
-        (shape.queries, shape.hidden),
-        (shape.hidden, shape.inner),
-        (shape.hidden, shape.inner),
-        (shape.inner, shape.hidden),
+        (shape.hidden, shape.keys),  # values
+        (shape.queries, shape.hidden),  # output of attention
+        (shape.hidden, shape.inner),  # gate
+        (shape.hidden, shape.inner),  # up
+        (shape.inner, shape.hidden),  # down
     )
     return shape.layers * rank * sum(inputs + outputs for inputs, outputs in widths)
 
@@ -172,6 +172,7 @@ def gathered_head_phases(plan: TrainingPlan) -> tuple[Phase, ...]:
 def cast_bytes(plan: TrainingPlan) -> int:
     """The bf16 copies of the weights of all linear layers, autocast's or those that are held (``cast_phases``)."""
     needless = plan.lora_rank and plan.bf16_base
+    # Several ranks gather each layer in bf16 (``gathered_layer_bytes``).
     if not plan.bf16 or plan.ranks > 1 or needless:
         return 0
     return BF16 * plan.shape.linear
@@ -194,13 +195,17 @@ def layer_activation_bytes(plan: TrainingPlan) -> int:
     layer), the gated network three inner values, attention its padded queries, keys, values and outputs.
     """
     shape = plan.shape
+    element = BF16 if plan.bf16 else FP32
+    # Of the gated network three values and the input of its last matrix, of attention the input of its last matrix.
+    inner_and_queries = element * (4 * shape.inner + shape.queries)
     if not plan.bf16:
+        # Two norms, with the stream, its normalised values, and the output, which is the input of the next matrices.
         norms = 2 * 3 * FP32 * shape.hidden
-        return norms + FP32 * (4 * shape.inner + shape.queries) + attention_bytes(plan, FP32)
+        return norms + inner_and_queries + attention_bytes(plan, FP32)
     norms = 2 * 2 * FP32 * shape.hidden  # two norms, two float32 values each
     inputs = 5 * BF16 * shape.hidden  # of the queries', keys', values', gate's and inner values' matrices
     kernel = BF16 if plan.on_gpu else FP32
-    return norms + inputs + BF16 * (4 * shape.inner + shape.queries) + attention_bytes(plan, kernel)
+    return norms + inputs + inner_and_queries + attention_bytes(plan, kernel)
 
 
 def attention_bytes(plan: TrainingPlan, kernel: int) -> int:
@@ -217,7 +222,8 @@ def activation_bytes(plan: TrainingPlan) -> int:
     """What all layers keep of a micro-batch; with checkpointing only the residual stream that enters each layer."""
     shape = plan.shape
     stream = (BF16 if plan.lora_rank and plan.bf16_base else FP32) * shape.hidden
-    layer = stream if plan.activation_checkpointing else layer_activation_bytes(plan) + adapter_activation_bytes(plan)
+    kept = layer_activation_bytes(plan) + adapter_activation_bytes(plan)
+    layer = stream if plan.activation_checkpointing else kept
     last_norm = 4 * stream
     return plan.tokens * (shape.layers * layer + last_norm)
 
@@ -240,7 +246,9 @@ def layer_gradient_bytes(plan: TrainingPlan) -> int:
     inner_gradients = 1 if plan.activation_checkpointing else 3
     inner = inner_gradients * element * shape.inner
     stream = 3 * FP32 * shape.hidden
-    widest = min(shape.inner, shape.linear // (3 * shape.layers * shape.hidden))
+    # A gated network has three matrices of this width, which are not more than all weights of the layer.
+    layer_weights = shape.linear // shape.layers
+    widest = min(shape.inner, layer_weights // (3 * shape.hidden))
     largest_weight = 0 if plan.lora_rank else shape.hidden * widest
     weight_copies = BF16 + FP32 if plan.bf16 else FP32  # the product in bf16, and its sum
     return plan.tokens * (inner + stream) + weight_copies * largest_weight
@@ -256,7 +264,7 @@ def head_copy_bytes(plan: TrainingPlan) -> int:
     bf16_head = bool(plan.lora_rank and plan.bf16_base)
     bf16_factors = plan.on_gpu and plan.bf16
     if bf16_head == bf16_factors:
-        return 0
+        return 0  # no copy of what has the type already
     return (BF16 if bf16_factors else FP32) * plan.shape.head
 
 
@@ -281,8 +289,10 @@ def logit_bytes(plan: TrainingPlan) -> int:
     everything = scored_tokens(plan) * row
     block = GPU_BLOCK_BYTES if plan.on_gpu else CPU_BLOCK_BYTES
     piece = GPU_PIECE_BYTES if plan.on_gpu else CPU_PIECE_BYTES
+    # Blocks and pieces are of whole rows, of at least one.
     stored = everything if stores_logits(plan) else max(row, min(block, everything))
-    return stored + 2 * max(row, min(piece, everything))
+    scratch = 2 * max(row, min(piece, everything))
+    return stored + scratch
 
 
 def head_backward_bytes(plan: TrainingPlan) -> int:
@@ -290,13 +300,14 @@ def head_backward_bytes(plan: TrainingPlan) -> int:
 
     The product of one block is added to the gradient of the others; that of all rows is the gradient.
     """
-    head = 0 if plan.lora_rank else plan.shape.head
-    copies = BF16 * (plan.shape.head + scored_tokens(plan) * plan.shape.hidden) if plan.bf16 else 0
-    if stores_logits(plan):
-        product = head * (BF16 + FP32 if plan.bf16 else FP32)
-    else:
-        product = head * ((BF16 if plan.bf16 else FP32) + FP32)
-    return copies + product + FP32 * scored_tokens(plan) * plan.shape.hidden
+    trained_head = 0 if plan.lora_rank else plan.shape.head
+    hidden_states = scored_tokens(plan) * plan.shape.hidden
+    copies = BF16 * (plan.shape.head + hidden_states) if plan.bf16 else 0
+    gradient = FP32 * trained_head
+    product = (BF16 if plan.bf16 else FP32) * trained_head
+    if stores_logits(plan) and not plan.bf16:
+        product = 0  # it is the gradient
+    return copies + product + gradient + FP32 * hidden_states
 
 
 def checkpoint_copy_bytes(plan: TrainingPlan) -> int:
@@ -312,13 +323,17 @@ def host_lines(plan: TrainingPlan) -> list[Line]:
 
 def training_lines(plan: TrainingPlan) -> list[Line]:
     """The parts of training, those that take nothing left out."""
+    # Without its adapters the model itself is the reference.
     reference = FP32 * plan.shape.parameters if plan.reference and not plan.lora_rank else 0
     teacher = (BF16 if plan.bf16_teacher else FP32) * plan.teacher.parameters if plan.teacher else 0
+    # Offloaded moments, and the copy of a rank on a GPU, are in host memory.
+    moments = 0 if plan.offload_moments else moment_bytes(plan)
+    checkpoint_copy = 0 if plan.on_gpu else checkpoint_copy_bytes(plan)
     lines = [
-        Line("weights, float32" if not plan.bf16_base else "weights", weight_bytes(plan), PHASES),
+        Line("weights" if plan.bf16_base else "weights, float32", weight_bytes(plan), PHASES),
         Line("gradients, float32", gradient_bytes(plan), UPDATE),
-        Line("Adam moments, float32", 0 if plan.offload_moments else moment_bytes(plan)),
-        Line("copy of a rank's checkpoint", 0 if plan.on_gpu else checkpoint_copy_bytes(plan)),
+        Line("Adam moments, float32", moments),
+        Line("copy of a rank's checkpoint", checkpoint_copy),
         Line("reference model, float32", reference),
         Line(f"teacher, {'bf16' if plan.bf16_teacher else 'float32'}", teacher),
         Line("whole model before it is sharded", loading_bytes(plan), ("loading",)),
@@ -339,8 +354,8 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
 def engine_weight_bytes(plan: EnginePlan) -> int:
     """The weights for sampling; a float32 head beside bf16 weights, or one in a CPU's layout beside the embedding."""
     element = BF16 if plan.bf16 else FP32
-    own_head = plan.bf16 or (plan.packed and not plan.on_gpu and plan.shape.tied)
-    head = FP32 * plan.shape.head if own_head else 0
+    is_packed_apart = plan.packed and not plan.on_gpu and plan.shape.tied
+    head = FP32 * plan.shape.head if plan.bf16 or is_packed_apart else 0
     rank = plan.adapter_rank
     weights = lora_parameters(plan.shape, rank) if rank else plan.shape.parameters
     return plan.copies * (element * weights + head)
@@ -348,8 +363,9 @@ def engine_weight_bytes(plan: EnginePlan) -> int:
 
 def token_cache_bytes(shape: ModelShape, *, bf16: bool, ranks: int = 1) -> int:
     """Keys and values of one token in one of the ``ranks`` of an engine, which has at least one key-value head."""
-    values = shape.cached // shape.kv_heads * max(1, shape.kv_heads // ranks)
-    return values * (BF16 if bf16 else FP32)
+    values_of_head = shape.cached // shape.kv_heads
+    heads_of_rank = max(1, shape.kv_heads // ranks)
+    return values_of_head * heads_of_rank * (BF16 if bf16 else FP32)
 
 
 def grown_capacity(longest: int) -> int:
@@ -357,30 +373,38 @@ def grown_capacity(longest: int) -> int:
 
     It depends on where the growth started by at most a step, so this is the largest.
     """
+    # 5/4 of the longest, rounded up to a multiple of 32.
     return -(-longest * 5 // 128) * 32
 
 
 def cache_bytes(plan: EnginePlan) -> int:
     """The KV cache: each slot has room for the longest sequence; on a GPU it is allocated once, without spare room."""
-    capacity = -(-plan.longest // 256) * 256 if plan.on_gpu else grown_capacity(plan.longest)
+    allocated = -(-plan.longest // 256) * 256  # rounded up to a multiple of 256
+    capacity = allocated if plan.on_gpu else grown_capacity(plan.longest)
     slot = capacity * token_cache_bytes(plan.shape, bf16=plan.bf16)
     if not plan.share:
         return plan.slots * slot
     left = plan.share - engine_weight_bytes(plan)
-    return min(plan.slots, max(1, left // slot)) * slot
+    slots_with_room = max(1, left // slot)
+    return min(plan.slots, slots_with_room) * slot
 
 
 def cache_growth_bytes(plan: EnginePlan) -> int:
     """Old keys beside the new ones while the cache of a CPU grows."""
-    return 0 if plan.on_gpu else 2 * cache_bytes(plan) // 5
+    if plan.on_gpu:
+        return 0
+    # Keys are half of the cache, and had 4/5 of their size before it grew by a quarter.
+    return 2 * cache_bytes(plan) // 5
 
 
 def sampling_scratch_bytes(plan: EnginePlan) -> int:
     """Copies of the logits of all slots, and the inner values of prompts and newest tokens."""
     element = BF16 if plan.bf16 else FP32
     logits = SAMPLED_COPIES * FP32 * plan.slots * plan.shape.vocabulary
-    tokens = min(PREFILL_TOKENS, plan.slots * plan.longest) + plan.slots
-    return logits + tokens * (3 * element * plan.shape.inner + 4 * FP32 * plan.shape.hidden)
+    prompt_tokens = min(PREFILL_TOKENS, plan.slots * plan.longest)
+    newest_tokens = plan.slots
+    inner_values = 3 * element * plan.shape.inner + 4 * FP32 * plan.shape.hidden  # of one token
+    return logits + (prompt_tokens + newest_tokens) * inner_values
 
 
 def engine_lines(plan: EnginePlan, *, stays: bool = True) -> list[Line]:
@@ -411,9 +435,11 @@ def share_lines(share: int, *, sleeps: bool = False) -> list[Line]:
 
 def probe_lines(plan: TrainingPlan) -> list[Line]:
     """A forward pass of the trainer while vLLM is awake, to compare both: the inside of one layer, and logits."""
+    shape = plan.shape
     element = BF16 if plan.bf16 else FP32
-    inside = 3 * FP32 * plan.shape.hidden + element * (3 * plan.shape.inner + plan.shape.queries + 2 * plan.shape.keys)
-    size = plan.tokens * inside + logit_bytes(plan) + head_copy_bytes(plan)
+    stream = 3 * FP32 * shape.hidden
+    inner_values = element * (3 * shape.inner + shape.queries + 2 * shape.keys)
+    size = plan.tokens * (stream + inner_values) + logit_bytes(plan) + head_copy_bytes(plan)
     return [Line("probe of trainer and engine", size, ("sampling",))]
 
 

@@ -58,19 +58,21 @@ class Processes:
         Raises:
             UsageError: GPUs would be idle, or there are fewer than engines.
         """
-        if self.named or not self.on_gpu:
-            return self.named or (self.device,)
-        ranks = self.trainers
+        if self.named:
+            return self.named
+        if not self.on_gpu:
+            return (self.device,)
+        trainers = self.trainers
         if not self.generators:
-            text = f"rl: with --generators 0 this process samples while {ranks} trainer ranks wait; use --generators"
-            usage(ranks == 1, text)
+            idle = f"rl: with --generators 0 this process samples while {trainers} trainer ranks wait; use --generators"
+            usage(trainers == 1, idle)
             return _from(self.device, self.tensor_parallel)
-        if gpus == 1 and ranks == 1 and self.tensor_parallel == 1:
+        if gpus == 1 and trainers == 1 and self.tensor_parallel == 1:
+            # The only GPU is shared: generators beside the trainer.
             return (self.device,)
         free = [card for card in first_cards(gpus) if card not in self.trainer_cards]
-        usage(
-            bool(free), f"rl: each of the {gpus} GPUs has a trainer rank, and generators need others; lower --trainers"
-        )
+        none_free = f"rl: each of the {gpus} GPUs has a trainer rank, and generators need others; lower --trainers"
+        usage(bool(free), none_free)
         wanted = self.generators * self.tensor_parallel
         usage(wanted <= len(free), self._too_few(len(free), gpus))
         return free[:wanted]
@@ -84,19 +86,26 @@ class Processes:
     def _too_few(self, free: int, gpus: int) -> str:
         """The message where fewer GPUs than the generators' ranks have no trainer rank, with what to change."""
         ranks = self.tensor_parallel
-        each = f" of {ranks} GPUs each" if ranks > 1 else ""
         most = free // ranks
-        advice = f"use --generators {most}, or name their GPUs with --generator-devices" if most else "lower it"
+        if most:
+            wanted = f"{self.generators} generators"
+            if ranks > 1:
+                wanted += f" of {ranks} GPUs each"
+            advice = f"use --generators {most}, or name their GPUs with --generator-devices"
+        else:
+            wanted = f"one generator with --tensor-parallel {ranks}"
+            advice = "lower it"
         if self.trainers > 1:
             advice += ", or lower --trainers"
-        what = f"{self.generators} generators{each}" if most else f"one generator with --tensor-parallel {ranks}"
-        return f"rl: {free} of {gpus} GPUs have no trainer rank, too few for {what}; {advice}"
+        return f"rl: {free} of {gpus} GPUs have no trainer rank, too few for {wanted}; {advice}"
 
     def gpu_share(self, devices: Sequence[str]) -> float:
         """The share of a GPU's memory that each vLLM engine takes; engines on one GPU divide it."""
-        share = BESIDE_TRAINER if set(devices) & set(self.trainer_cards) else ALONE
-        ranks_on_gpus = max(self.generators, 1) * self.tensor_parallel
-        return share / -(-ranks_on_gpus // len(set(devices)))
+        cards = set(devices)
+        share = BESIDE_TRAINER if cards & set(self.trainer_cards) else ALONE
+        ranks_on_cards = max(self.generators, 1) * self.tensor_parallel
+        most_on_a_card = -(-ranks_on_cards // len(cards))  # rounded up
+        return share / most_on_a_card
 
     def transfer(self, asked: Literal["auto", "file", "broadcast"]) -> Literal["file", "broadcast"]:
         """How new weights reach the generators of this machine.
@@ -106,9 +115,10 @@ class Processes:
         """
         if asked != "auto":
             return asked
-        several_ranks = self.trainers > 1 and self.generators > 0
+        if self.trainers == 1 or self.generators == 0:
+            return "file"
         by_nccl = self.on_gpu and all(by_nccl_from(self.source, target) for target in self.targets)
-        return "broadcast" if several_ranks and by_nccl else "file"
+        return "broadcast" if by_nccl else "file"
 
 
 def by_nccl_from(source: str, target: str) -> bool:

@@ -86,46 +86,52 @@ def comparisons(folders: Sequence[Path], names: Mapping[Path, str], problems: Pr
         DataError: the records of a run are damaged.
     """
     logged = {folder: _read(folder) for folder in folders}
-    by_stage: dict[str, list[Path]] = {}
+    folders_by_stage: dict[str, list[Path]] = {}
     for folder in folders:
-        by_stage.setdefault(logged[folder].trained.stage, []).append(folder)
-    return [
-        _compare([logged[folder] for folder in of_stage], [names[folder] for folder in of_stage], problems)
-        for of_stage in by_stage.values()
-        if len(of_stage) > 1
-    ]
+        stage = logged[folder].trained.stage
+        folders_by_stage.setdefault(stage, []).append(folder)
+    compared = []
+    for of_stage in folders_by_stage.values():
+        if len(of_stage) > 1:
+            runs = [logged[folder] for folder in of_stage]
+            compared.append(_compare(runs, [names[folder] for folder in of_stage], problems))
+    return compared
 
 
 def _read(folder: Path) -> Logged:
-    return Logged(read_run(folder), [{**line, **parts(line)} for line in RunDir(folder).metrics()])
+    lines = [{**line, **parts(line)} for line in RunDir(folder).metrics()]
+    return Logged(read_run(folder), lines)
 
 
 def _compare(runs: Sequence[Logged], names: Sequence[str], problems: Problems) -> Comparison:
     differ = differing([options_of(run.trained) for run in runs])
     arms = arms_of(runs, names, differ)
     stage = runs[0].trained.stage
-    specs = RL if stage == "rl" else SFT
-    charts, flat = _charts(arms, specs, "update" if stage == "rl" else "step")
+    specs, unit = (RL, "update") if stage == "rl" else (SFT, "step")
+    charts, flat = _charts(arms, specs, unit)
     rankings = _rankings(arms, problems)
     rows = _option_rows(arms, list(differ)) + _end_rows(arms)
-    return Comparison(stage, arms, rows, rankings, charts, flat, "" if rankings else _advice(arms))
+    advice = "" if rankings else _advice(arms)
+    return Comparison(stage, arms, rows, rankings, charts, flat, advice)
 
 
 def arms_of(runs: Sequence[Logged], names: Sequence[str], differ: Mapping[str, Sequence[Any]]) -> list[Arm]:
     """Runs grouped by the options that differ, but for the seed, and named by them where that is short."""
-    options = {name: list(map(short, values)) for name, values in differ.items() if name != SEED}
-    groups: dict[tuple[str, ...], list[int]] = {}
+    # For each option its value in every run.
+    options = {name: [short(value) for value in values] for name, values in differ.items() if name != SEED}
+    # The indices of the runs of each arm, by the values of its options.
+    indices_by_values: dict[tuple[str, ...], list[int]] = {}
     for index in range(len(runs)):
-        key = tuple(values[index] for values in options.values())
-        groups.setdefault(key, []).append(index)
+        values_of_run = tuple(values[index] for values in options.values())
+        indices_by_values.setdefault(values_of_run, []).append(index)
     arm_names = []
-    for key, members in groups.items():
-        options_of_arm = dict(zip(options, key, strict=True))
-        arm_names.append(_name(options_of_arm, [names[index] for index in members]))
+    for values_of_arm, indices in indices_by_values.items():
+        options_of_arm = dict(zip(options, values_of_arm, strict=True))
+        arm_names.append(_name(options_of_arm, [names[index] for index in indices]))
     arms: list[Arm] = []
-    for name, members in zip(distinct(arm_names), groups.values(), strict=True):
+    for name, indices in zip(distinct(arm_names), indices_by_values.values(), strict=True):
         colour = len(arms)
-        arms.append(Arm(name, colour, [runs[index] for index in members]))
+        arms.append(Arm(name, colour, [runs[index] for index in indices]))
     return arms
 
 
@@ -152,21 +158,26 @@ def _option_rows(arms: Sequence[Arm], differ: Sequence[str]) -> list[tuple[str, 
 
 def _end_rows(arms: Sequence[Arm]) -> list[tuple[str, list[str]]]:
     """The ends of the curves; of several seeds the mean, and the smallest and the largest."""
-    ends = [[end_of(run.lines) for run in arm.runs] for arm in arms]
+    ends_by_arm = [[end_of(run.lines) for run in arm.runs] for arm in arms]
     rows: list[tuple[str, list[str]]] = []
     for name in ("steps", *ENDS, HELD_OUT[0]):
-        values = [[end[name] for end in of_arm if end.get(name) is not None] for of_arm in ends]
-        if any(values):
-            rows.append((f"{name.replace('_', ' ')}, end", [_range_text(of_arm) for of_arm in values]))
+        values_by_arm = []
+        for ends in ends_by_arm:
+            values_by_arm.append([end[name] for end in ends if end.get(name) is not None])
+        if any(values_by_arm):
+            title = f"{name.replace('_', ' ')}, end"
+            rows.append((title, [_range_text(values) for values in values_by_arm]))
     return rows
 
 
 def _range_text(values: Sequence[float]) -> str:
     if not values:
         return "-"
-    if min(values) == max(values):
+    low, high = min(values), max(values)
+    if low == high:
         return figure(values[0])
-    return f"{figure(sum(values) / len(values))} ({figure(min(values))} to {figure(max(values))})"
+    mean = sum(values) / len(values)
+    return f"{figure(mean)} ({figure(low)} to {figure(high)})"
 
 
 def _charts(arms: Sequence[Arm], specs: Sequence[ChartSpec], unit: str) -> tuple[list[Chart], list[str]]:
@@ -176,15 +187,17 @@ def _charts(arms: Sequence[Arm], specs: Sequence[ChartSpec], unit: str) -> tuple
     charts: list[Chart] = []
     flat: list[str] = []
     for spec in (*specs[:ACCURACY_CHART], ACCURACY, *specs[ACCURACY_CHART:]):
-        key, shown = next(iter(spec.keys.items()))
+        # Colours tell the arms apart, so only the first metric is drawn.
+        key, metric_name = next(iter(spec.keys.items()))
+        title = spec.title if len(spec.keys) == 1 else f"{spec.title}: {metric_name}"
         steps, curves = _curves(arms, key, every)
         chart = chart_of(spec._replace(description=""), unit, steps, curves)
         values = {value for series in chart.series for value in series.values if value is not None}
-        title = spec.title if len(spec.keys) == 1 else f"{spec.title}: {shown}"
         if len(values) > 1:
             charts.append(replace(chart, title=title))
         elif values:
-            flat.append(f"{title}: {chart.format(values.pop())}")
+            constant = values.pop()
+            flat.append(f"{title}: {chart.format(constant)}")
     return charts, flat
 
 
@@ -193,14 +206,15 @@ def _curves(arms: Sequence[Arm], key: str, every: int) -> tuple[list[int], list[
 
     An arm without the metric has a curve without values, so it keeps its colour and its place in the legend.
     """
-    by_arm: list[list[dict[int, float]]] = []
+    runs_by_arm: list[list[dict[int, float]]] = []
     steps: set[int] = set()
     for arm in arms:
-        of_runs = [_points(run.lines, key, every) for run in arm.runs]
-        steps.update(step for of_run in of_runs for step in of_run)
-        by_arm.append(of_runs)
+        runs = [_points(run.lines, key, every) for run in arm.runs]
+        runs_by_arm.append(runs)
+        steps.update(*runs)
     ascending = sorted(steps)
-    return ascending, [_series(arm.name, of_runs, ascending) for arm, of_runs in zip(arms, by_arm, strict=True)]
+    curves = [_series(arm.name, runs, ascending) for arm, runs in zip(arms, runs_by_arm, strict=True)]
+    return ascending, curves
 
 
 def _points(lines: Sequence[Line], key: str, every: int) -> dict[int, float]:
@@ -217,11 +231,12 @@ def _series(name: str, runs: Sequence[Mapping[int, float]], steps: Sequence[int]
     low: list[float | None] = []
     high: list[float | None] = []
     for step in steps:
-        if not all(step in run for run in runs):
+        values = [run[step] for run in runs if step in run]
+        # A mean of other runs than at the step before would jump.
+        if len(values) < len(runs):
             for curve in (means, low, high):
                 curve.append(None)
             continue
-        values = [run[step] for run in runs]
         means.append(sum(values) / len(values))
         low.append(min(values))
         high.append(max(values))
@@ -232,14 +247,17 @@ def _series(name: str, runs: Sequence[Mapping[int, float]], steps: Sequence[int]
 
 def _rankings(arms: Sequence[Arm], problems: Problems) -> list[Ranking]:
     """The arms on each suite on which at least two were evaluated."""
-    by_run = {run.trained.folder: problems.get(run.trained.folder, {}) for arm in arms for run in arm.runs}
-    suites = dict.fromkeys(suite for of_run in by_run.values() for suite in of_run)
+    # For each arm, by its colour, the graded problems of its runs by suite.
+    by_arm = {arm.colour: [problems.get(run.trained.folder, {}) for run in arm.runs] for arm in arms}
+    suites: dict[str, None] = {}
+    for runs in by_arm.values():
+        for by_suite in runs:
+            suites.update(dict.fromkeys(by_suite))
     rankings = []
     for suite in suites:
         evaluated: dict[int, list[Sequence[Problem]]] = {}
-        for arm in arms:
-            graded = [by_run[run.trained.folder].get(suite, ()) for run in arm.runs]
-            evaluated[arm.colour] = [of_run for of_run in graded if of_run]
+        for colour, runs in by_arm.items():
+            evaluated[colour] = [by_suite[suite] for by_suite in runs if by_suite.get(suite)]
         ranked = [arm for arm in arms if evaluated[arm.colour]]
         if len(ranked) > 1:
             rankings.append(_ranking(suite, ranked, evaluated))
@@ -248,12 +266,13 @@ def _rankings(arms: Sequence[Arm], problems: Problems) -> list[Ranking]:
 
 def _ranking(suite: str, arms: Sequence[Arm], evaluated: Mapping[int, Sequence[Sequence[Problem]]]) -> Ranking:
     """The best arm by its mean accuracy, and the difference of each other arm to it, paired by problem."""
-    sides = {}
+    sides = []
     for arm in arms:
         pooled = pool(evaluated[arm.colour])
-        estimates = {(suite, each.metric): each for each in metrics.estimate(pooled, ())}
-        sides[arm.name] = Side(arm.name, estimates, {suite: pooled})
-    best_first = sorted(sides.values(), key=lambda side: -side.estimates[suite, HEADLINE].value)
+        estimates = {(suite, estimate.metric): estimate for estimate in metrics.estimate(pooled, ())}
+        sides.append(Side(arm.name, estimates, {suite: pooled}))
+    # Every other side is compared with the first one.
+    best_first = sorted(sides, key=lambda side: -side.estimates[suite, HEADLINE].value)
     rows = [row for row in metrics.compare(best_first, ()) if row["metric"] == HEADLINE]
     by_name = {arm.name: arm for arm in arms}
     standings = []
@@ -268,9 +287,13 @@ def _ranking(suite: str, arms: Sequence[Arm], evaluated: Mapping[int, Sequence[S
 
 def pool(runs: Sequence[Sequence[Problem]]) -> list[Problem]:
     """The problems that all runs of an arm answered, each with the samples of all."""
-    by_id = [{problem.id: problem for problem in of_run} for of_run in runs]
-    shared = [id for id in by_id[0] if all(id in of_run for of_run in by_id)]
-    return [_merged([of_run[id] for of_run in by_id]) for id in shared]
+    runs_by_id = [{problem.id: problem for problem in of_run} for of_run in runs]
+    pooled = []
+    for id in runs_by_id[0]:
+        of_all_runs = [by_id[id] for by_id in runs_by_id if id in by_id]
+        if len(of_all_runs) == len(runs):
+            pooled.append(_merged(of_all_runs))
+    return pooled
 
 
 def _merged(problems: Sequence[Problem]) -> Problem:
@@ -312,11 +335,12 @@ def _interval(row: Mapping[str, Any], value: str, low: str, high: str, sign: str
 def _winner(rows: Sequence[Mapping[str, Any]]) -> str:
     """Whether the best arm is better than every other one with certainty."""
     best, *others = rows
-    # The whole interval of the difference to the best is below 0.
-    certain = [row for row in others if row.get("difference_high") is not None and row["difference_high"] < 0]
+    # Certainly worse is what has the whole interval of its difference to the best below 0.
+    upper_ends = [row.get("difference_high") for row in others]
+    all_are_worse = all(end is not None and end < 0 for end in upper_ends)
     name = best["model"]
     accuracy = _interval(best, "value", "low", "high", "")
-    if len(certain) == len(others):
+    if all_are_worse:
         return f"{name} is best: {accuracy} %, better than every other one with certainty"
     return f"{name} has the highest accuracy, {accuracy} %, but is not better than every other one with certainty"
 

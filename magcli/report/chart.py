@@ -122,8 +122,10 @@ class Scale(NamedTuple):
 
     def at(self, value: float) -> float:
         """The coordinate of a value."""
-        part = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
-        return self.start + part * (self.end - self.start)
+        share = 0.5
+        if self.high > self.low:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
 
 
 class Axes(NamedTuple):
@@ -155,7 +157,8 @@ def ticks(low: float, high: float, count: int) -> list[float]:
         return [low]
     even_step = (high - low) / count
     power = 10.0 ** math.floor(math.log10(even_step))
-    step = next(size * power for size in (1, 2, 5, 10) if size * power >= MIN_STEP * even_step)
+    round_steps = [size * power for size in (1, 2, 5, 10)]
+    step = min(size for size in round_steps if size >= MIN_STEP * even_step)
     # With the tolerance a limit that is a multiple itself stays inside.
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
@@ -176,8 +179,11 @@ def is_flat(chart: Chart) -> bool:
     """Whether no line of a chart of several updates changes in the digits shown; text says as much then."""
     if chart.kind != "lines" or len(chart.x) <= 1:
         return False
-    shown = [{chart.format(value) for value in series.values if value is not None} for series in chart.series]
-    return all(len(texts) == 1 for texts in shown)
+    for series in chart.series:
+        texts = {chart.format(value) for value in series.values if value is not None}
+        if len(texts) != 1:
+            return False
+    return True
 
 
 def grouped(charts: Iterable[Chart]) -> list[tuple[str, list[Chart]]]:
@@ -192,7 +198,9 @@ def draw(chart: Chart) -> Markup:
     """The chart as an SVG element that fills the width of its parent."""
     axes = _axes(chart)
     frame = chart.frame
-    parts = [_grid(chart, axes), *(_mark(mark, axes, frame) for mark in chart.marks)]
+    # Later parts are drawn on top of earlier ones, so all bands are below all lines.
+    parts = [_grid(chart, axes)]
+    parts += [_mark(mark, axes, frame) for mark in chart.marks]
     if chart.kind == "stack":
         parts += _stack(chart, axes)
     else:
@@ -215,10 +223,13 @@ def _axes(chart: Chart) -> Axes:
     if chart.kind == "stack":
         inset = _column_width(chart) / 2 + 2
         low = 0.0
-        high = max(map(sum, _columns(chart)), default=0.0) or 1.0
+        heights = [sum(column) for column in _columns(chart)]
+        high = max(heights, default=0.0) or 1.0  # an axis of its own where all are empty
     else:
         inset = INSET
-        values = [value for series in chart.series for value in (*series.values, *series.low, *series.high)]
+        values: list[float | None] = []
+        for series in chart.series:
+            values += (*series.values, *series.low, *series.high)
         low, high = bounds([value for value in values if value is not None])
     top = frame.top + MARK_HEIGHT if chart.marks else frame.top
     x = Scale(min(chart.x), max(chart.x), frame.left + inset, frame.right - inset)
@@ -316,7 +327,8 @@ def _stack(chart: Chart, axes: Axes) -> list[Markup]:
             bottom = axes.y.at(below)
             below += value
             top = axes.y.at(below)
-            box = map(rounded, (left, top, width, bottom - top))
+            height = bottom - top  # pixels count downwards
+            box = [rounded(length) for length in (left, top, width, height)]
             parts.append(rectangle.format(index % COLOURS, *box))
     return parts
 
@@ -329,20 +341,24 @@ def _column_width(chart: Chart) -> float:
 
 def _tooltips(chart: Chart, axes: Axes) -> list[tuple[float, list[str]]]:
     """The x coordinate and the tooltip lines of each update."""
-    return [
-        (rounded(axes.x.at(update)), [f"{chart.x_name} {number(update)}", *_values_at(chart, index)])
-        for index, update in enumerate(chart.x)
-    ]
+    tooltips = []
+    for index, update in enumerate(chart.x):
+        lines = [f"{chart.x_name} {number(update)}", *_values_at(chart, index)]
+        tooltips.append((rounded(axes.x.at(update)), lines))
+    return tooltips
 
 
 def _values_at(chart: Chart, index: int) -> list[str]:
     lines = []
     for series in chart.series:
         value = series.values[index]
-        if value is None or (chart.kind == "stack" and not value):
+        if value is None:
+            continue
+        if value == 0 and chart.kind == "stack":
             continue
         text = f"{series.name} {chart.format(value)}"
-        low, high = (ends[index] if ends else None for ends in (series.low, series.high))
+        low = series.low[index] if series.low else None
+        high = series.high[index] if series.high else None
         if low is not None and high is not None:
             text += f" [{chart.format(low)}, {chart.format(high)}]"
         lines.append(text)

@@ -21,6 +21,9 @@ ACCURACY = HELD_OUT[:3]
 HEADLINE = "avg@n"
 """The metric by which the last line says what is better."""
 
+MAX_VALUE = 60
+"""Characters of an option's value, at most."""
+
 
 def options_of(run: Trained) -> dict[str, Any]:
     """The options of a run, what ``auto`` resolved to, and its inputs; without the run's own folder."""
@@ -34,11 +37,14 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
     A digest is left out where the option that it belongs to differs too.
     """
-    names = dict.fromkeys(name for options_of_run in settings for name in options_of_run)
+    names: dict[str, None] = {}  # in the order of their first appearance
+    for options_of_run in settings:
+        names.update(dict.fromkeys(options_of_run))
     differ = {}
     for name in names:
         values = [options_of_run.get(name) for options_of_run in settings]
-        if any(value != values[0] for value in values):
+        are_equal = all(value == values[0] for value in values)
+        if not are_equal:
             differ[name] = values
     implied = {f"{name}{DIGEST}" for name in differ}
     return {name: values for name, values in differ.items() if name not in implied}
@@ -47,7 +53,8 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def end_of(lines: Sequence[Line]) -> dict[str, Any]:
     """The number of steps, the mean of each metric over the last of them, and the last accuracy with its interval."""
     steps = [line for line in lines if line["step"]]
-    last = steps[-max(1, len(steps) // END_SHARE) :]
+    num_last = max(1, len(steps) // END_SHARE)
+    last = steps[-num_last:]
     end: dict[str, Any] = {"steps": len(steps)}
     for name in ENDS:
         measured = [line[name] for line in last if line.get(name) is not None]
@@ -58,7 +65,8 @@ def end_of(lines: Sequence[Line]) -> dict[str, Any]:
             end[name] = sum(measured) / len(measured)
     evaluated = [line for line in lines if line.get("accuracy") is not None]
     if evaluated:
-        end |= {name: evaluated[-1].get(name) for name in ACCURACY}
+        newest = evaluated[-1]
+        end |= {name: newest.get(name) for name in ACCURACY}
     return end
 
 
@@ -79,7 +87,7 @@ def verdict(row: Mapping[str, Any], first: str) -> str:
     if row.get("difference") is None:
         why = "they share no problem, or the completions of one are not there (evaluate --completions keeps them)"
         return f"{pair}: no difference by problem: {why}"
-    difference, low, high = (row[f"difference{end}"] for end in ("", "_low", "_high"))
+    difference, low, high = row["difference"], row["difference_low"], row["difference_high"]
     if low is None or high is None:
         return f"{pair}: {100 * difference:+.1f} points on a single problem"
     if low > 0:
@@ -97,7 +105,9 @@ def short(value: Any) -> str:
     if value in (None, "", [], {}):
         return "-"
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if len(text) <= MAX_VALUE:
+        return text
+    return f"{text[: MAX_VALUE - 3]}..."
 
 
 def figure(value: float | None) -> str:

@@ -101,7 +101,9 @@ def discover(paths: Sequence[Path]) -> Artifacts:
         if kind is None:
             raise DataError(f"report: {path} is neither a table nor a folder")
         _add(path, kind, artifacts)
-    artifacts.tables = list({artifact.path.resolve(): artifact for artifact in artifacts.tables}.values())
+    # Of several names of a table the last one stays, in the place of the first.
+    by_file = {artifact.path.resolve(): artifact for artifact in artifacts.tables}
+    artifacts.tables = list(by_file.values())
     artifacts.runs = _unique(artifacts.runs)
     artifacts.landscapes = _unique(artifacts.landscapes)
     if not (artifacts.tables or artifacts.runs or artifacts.landscapes):
@@ -148,9 +150,9 @@ def _add(path: Path, kind: Kind, artifacts: Artifacts) -> None:
 def _add_run(path: Path, artifacts: Artifacts) -> None:
     """Add a run and the landscapes in its folder."""
     artifacts.runs.append(path)
-    artifacts.landscapes += [
-        entry for entry in sorted(path.iterdir()) if entry.is_dir() and _kind(entry) == "landscape"
-    ]
+    for entry in sorted(path.iterdir()):
+        if entry.is_dir() and _kind(entry) == "landscape":
+            artifacts.landscapes.append(entry)
 
 
 def _search(folder: Path, depth: int, artifacts: Artifacts) -> None:
@@ -158,15 +160,19 @@ def _search(folder: Path, depth: int, artifacts: Artifacts) -> None:
         if path.name.startswith(".") or path.is_symlink():
             continue
         kind = _readable_kind(path, artifacts)
-        if kind == "folder" and depth and not (path / "config.json").exists():  # not the folder of a model
-            _search(path, depth - 1, artifacts)
+        if kind == "folder":
+            is_model = (path / "config.json").exists()
+            if depth and not is_model:
+                _search(path, depth - 1, artifacts)
         elif kind == "run":
+            # A damaged run is noted and left out.
             if artifacts.read_all([path], read_run):
                 _add_run(path, artifacts)
         elif kind == "landscape":
             artifacts.landscapes.append(path)
         elif kind == "table" and _may_have_history(path):
-            artifacts.tables += [artifact for artifact in artifacts.read_all([path], open_table) if artifact.chain]
+            opened = artifacts.read_all([path], open_table)
+            artifacts.tables += [artifact for artifact in opened if artifact.chain]
 
 
 def _readable_kind(path: Path, artifacts: Artifacts) -> Kind | None:
@@ -205,7 +211,8 @@ def open_table(path: Path) -> Table:
     if not source.chain:  # a truncated Arrow file is recognised only at its end
         for _ in source.rows:
             pass
-    return Table(path, tuple(source.schema.names), source.total, source.sha256, source.chain, _note(path))
+    columns = tuple(source.schema.names)
+    return Table(path, columns, source.total, source.sha256, source.chain, _note(path))
 
 
 def rows_of(artifact: Table) -> Iterator[dict[str, Any]]:
@@ -226,6 +233,7 @@ def _note(path: Path) -> Mapping[str, Any]:
 def _finished_at(artifact: Table) -> tuple[float, float]:
     """When a table was finished, in seconds since the epoch: by its note, which copies keep, then by its file time."""
     changed = artifact.path.stat().st_mtime
+    # The note has whole seconds, so the file time decides among tables of one second.
     try:
         return datetime.fromisoformat(artifact.note["finished"]).timestamp(), changed
     except (KeyError, TypeError, ValueError):
@@ -235,12 +243,13 @@ def _finished_at(artifact: Table) -> tuple[float, float]:
 def _sorted_runs(runs: Sequence[Path]) -> list[Path]:
     """Runs by start time, none before the run whose model it started from."""
     by_time = sorted(runs, key=lambda run: RunDir(run).note_path.stat().st_mtime)
-    pending = {run: short_path(read_run(run).started_from) for run in by_time}
+    model_before = {run: short_path(read_run(run).started_from) for run in by_time}
     ordered: list[Path] = []
-    while pending:
-        unfinished = {short_path(f"{run}/model") for run in pending}
+    while model_before:
+        models_to_come = {short_path(f"{run}/model") for run in model_before}
+        ready = [run for run, model in model_before.items() if model not in models_to_come]
         # Runs that name each other's models have no order: take the earliest.
-        ready = [run for run, model in pending.items() if model not in unfinished] or list(pending)
-        ordered.append(ready[0])
-        del pending[ready[0]]
+        first = ready[0] if ready else next(iter(model_before))
+        ordered.append(first)
+        del model_before[first]
     return ordered

@@ -56,10 +56,12 @@ class Suite:
 
 def suites(tables: Sequence[Table]) -> list[Suite]:
     """The scores of all metric tables by suite, models in the order of their tables."""
-    named = zip(labels([str(table.path) for table in tables]), tables, strict=True)
-    scores = _disambiguated([(label, _of_table(table, label)) for label, table in named])
-    names = dict.fromkeys(score.suite for score in scores)
-    return [_suite(name, [score for score in scores if score.suite == name]) for name in names]
+    table_labels = labels([str(table.path) for table in tables])
+    by_table = [(label, _of_table(table, label)) for label, table in zip(table_labels, tables, strict=True)]
+    by_suite: dict[str, list[Score]] = {}
+    for score in _disambiguated(by_table):
+        by_suite.setdefault(score.suite, []).append(score)
+    return [_suite(name, scores) for name, scores in by_suite.items()]
 
 
 def _of_table(table: Table, label: str) -> list[Score]:
@@ -97,15 +99,15 @@ def _problems(table: Table) -> str:
 def score_of(row: Mapping[str, Any], label: str) -> Score:
     """A row of a metric table; ``label`` names the model if the row does not."""
     metric = str(row["metric"])
-    value, low, high = (None if row[key] is None else scale(metric) * row[key] for key in ("value", "low", "high"))
-    assert value is not None
+    unit = scale(metric)
+    low, high = row["low"], row["high"]
     return Score(
         suite=row.get("suite") or "",
         metric=metric,
         model=str(row.get("model") or label),
-        value=value,
-        low=low,
-        high=high,
+        value=unit * row["value"],
+        low=None if low is None else unit * low,
+        high=None if high is None else unit * high,
         problems=row.get("num_problems") or 0,
         samples=row.get("num_samples") or 0,
     )
@@ -118,23 +120,28 @@ def _difference(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _suite(name: str, scores: Sequence[Score]) -> Suite:
+    # Models and metrics in the order of their first scores.
     models = list(dict.fromkeys(score.model for score in scores))
-    metrics = dict.fromkeys(score.metric for score in scores)
+    metrics = list(dict.fromkeys(score.metric for score in scores))
     cells = {(score.metric, score.model): score for score in scores}
     rows = [(metric, [cells.get((metric, model)) for model in models]) for metric in metrics]
     headline = [cells[HEADLINE, model] for model in models if (HEADLINE, model) in cells]
-    highest = max((score.value if score.high is None else score.high for score in headline), default=0.0)
+    highest = max((_upper_end(score) for score in headline), default=0.0)
     # Low scores get a round scale of their own, on which their differences are visible.
     top = 100.0
     for smaller in (50.0, 20.0, 10.0, 5.0, 2.0, 1.0):
         if highest <= smaller:
             top = smaller
     bars = [_bar(score, top) for score in headline]
-    sizes = dict.fromkeys(f"{score.problems:,} problems, {score.samples:,} samples" for score in headline or scores)
-    return Suite(name, models, rows, bars, top, "; ".join(sizes))
+    sizes = [f"{score.problems:,} problems, {score.samples:,} samples" for score in headline or scores]
+    distinct_sizes = dict.fromkeys(sizes)
+    return Suite(name, models, rows, bars, top, "; ".join(distinct_sizes))
+
+
+def _upper_end(score: Score) -> float:
+    return score.value if score.high is None else score.high
 
 
 def _bar(score: Score, top: float) -> Bar:
     low = score.value if score.low is None else score.low
-    high = score.value if score.high is None else score.high
-    return Bar(score, at=100 * score.value / top, low=100 * low / top, high=100 * high / top)
+    return Bar(score, at=100 * score.value / top, low=100 * low / top, high=100 * _upper_end(score) / top)

@@ -76,7 +76,8 @@ def _step(link: Link, tables: Sequence[Table]) -> Step:
     num_outcomes = link.rows_out + sum(link.dropped.values())
     total = max(link.rows_in, num_outcomes, 1)
     makes_rows = num_outcomes > link.rows_in  # several of one
-    parts = [Part("out" if makes_rows else "kept", link.rows_out, link.rows_out / total)]
+    written = "out" if makes_rows else "kept"
+    parts = [Part(written, link.rows_out, link.rows_out / total)]
     for reason, count in largest_first(link.dropped).items():
         parts.append(Part(reason, int(count), count / total, examples.get(reason, ())))
     return Step(
@@ -168,7 +169,9 @@ def of_run(trained: Trained, defaults: Defaults) -> Origin:
 
 def _command(note: Mapping[str, Any]) -> str:
     words = note.get("command")
-    return sanitize(f"magcli {shlex.join(map(str, words))}") if isinstance(words, list) else ""
+    if not isinstance(words, list):
+        return ""
+    return sanitize(f"magcli {shlex.join(map(str, words))}")
 
 
 def _changed(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[tuple[str, str]]:

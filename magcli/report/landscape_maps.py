@@ -5,7 +5,7 @@ the evaluated points.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ NUM_LEVELS = 8
 _NEW_LINE = Markup("&#10;")
 PAD = 0.04
 """Margin around the points, as a fraction of their range."""
+MIN_TICK_DISTANCE = 40
+"""Pixels between two lengths below the logarithmic axis, at least."""
 
 
 class Corner(NamedTuple):
@@ -64,13 +66,16 @@ def surface(title: str, name: str, points: Points, figures: Mapping[str, Any]) -
     edges = _edges(values)
     corners = [Corner(axes.x.at(point["a1"]), axes.y.at(point["a2"]), point[name]) for point in points]
     triangles = [[corners[index] for index in triangle] for triangle in figures["triangles"]]
+    spots = [_spot(point, axes) for point in points]
+    # The final weights are the origin of the plane.
+    star = _star(axes.x.at(0), axes.y.at(0))
     # Later parts are drawn on top of earlier ones.
     parts = [
         _plane_labels(axes, figures["explained"]),
         _bands(triangles, edges),
         _path(figures["trajectory"], axes),
-        *(_spot(point, axes) for point in points),
-        _star(axes.x.at(0), axes.y.at(0)),
+        *spots,
+        star,
     ]
     extent = f"{number(min(values))} to {number(max(values))}"
     label = f"{title}: {extent} over {len(points)} points of the plane"
@@ -79,9 +84,16 @@ def surface(title: str, name: str, points: Points, figures: Mapping[str, Any]) -
 
 
 def _plane_axes(points: Points, path: Sequence[Sequence[float]]) -> Axes:
-    across = [point["a1"] for point in points] + [place[0] for place in path]
-    upwards = [point["a2"] for point in points] + [place[1] for place in path]
-    return Axes(_padded(across, FRAME.left, FRAME.right), _padded(upwards, FRAME.bottom, FRAME.top))
+    across = [point["a1"] for point in points] + [a1 for a1, _ in path]
+    upwards = [point["a2"] for point in points] + [a2 for _, a2 in path]
+    return _axes(across, upwards)
+
+
+def _axes(across: Sequence[float], upwards: Sequence[float]) -> Axes:
+    """Axes with room for these coordinates."""
+    x = _padded(across, FRAME.left, FRAME.right)
+    y = _padded(upwards, FRAME.bottom, FRAME.top)  # pixels count downwards
+    return Axes(x, y)
 
 
 def _padded(values: Sequence[float], start: float, end: float) -> Scale:
@@ -99,10 +111,10 @@ def _edges(values: Sequence[float]) -> list[float]:
 def _levels(edges: Sequence[float], values: Sequence[float]) -> list[Level]:
     bounds = [min(values), *edges, max(values)]
     num_levels = len(bounds) - 1
-    return [
-        Level(_share(index, num_levels), number(low), number(high))
-        for index, (low, high) in enumerate(pairwise(bounds))
-    ]
+    levels = []
+    for index, (low, high) in enumerate(pairwise(bounds)):
+        levels.append(Level(_share(index, num_levels), number(low), number(high)))
+    return levels
 
 
 def _share(index: int, count: int) -> float:
@@ -146,12 +158,16 @@ def clipped(polygon: Sequence[Corner], limit: float, sign: int) -> list[Corner]:
 
 def _between(one: Corner, other: Corner, value: float) -> Corner:
     """Where the value is reached on the way from one corner to the other."""
-    part = (value - one.value) / (other.value - one.value)
-    return Corner(one.x + part * (other.x - one.x), one.y + part * (other.y - one.y), value)
+    share = (value - one.value) / (other.value - one.value)
+    x = one.x + share * (other.x - one.x)
+    y = one.y + share * (other.y - one.y)
+    return Corner(x, y, value)
 
 
 def _outline(polygon: Sequence[Corner]) -> str:
-    return "M" + "L".join(f"{rounded(corner.x)},{rounded(corner.y)}" for corner in polygon) + "Z"
+    """The data of a path: move to the first corner, lines to the others, and close it."""
+    corners = [f"{rounded(corner.x)},{rounded(corner.y)}" for corner in polygon]
+    return f"M{'L'.join(corners)}Z"
 
 
 def _path(places: Sequence[Sequence[float]], axes: Axes) -> Markup:
@@ -161,16 +177,12 @@ def _path(places: Sequence[Sequence[float]], axes: Axes) -> Markup:
     line = Markup('<polyline class="{}" points="{}"/>')
     dot = Markup('<circle class="stop" cx="{}" cy="{}" r="2.5"/>')
     label = Markup('<text class="over {}" x="{}" y="{}">start</text>')
+    dots = [dot.format(x, y) for x, y in pixels]
+    # The text is on the side of the first dot that has more room.
     x, y = pixels[0]
-    # The text is on the side of the dot that has more room.
     is_right = x > (FRAME.left + FRAME.right) / 2
     start = label.format("end", x - 7, y + 4) if is_right else label.format("", x + 7, y + 4)
-    parts = [
-        line.format("halo", points),
-        line.format("way", points),
-        *(dot.format(x, y) for x, y in pixels),
-        start,
-    ]
+    parts = [line.format("halo", points), line.format("way", points), *dots, start]
     return Markup("").join(parts)
 
 
@@ -185,20 +197,21 @@ def _spot(point: Mapping[str, Any], axes: Axes) -> Markup:
     )
     x = rounded(axes.x.at(point["a1"]))
     y = rounded(axes.y.at(point["a2"]))
-    return Markup('<circle class="spot" cx="{}" cy="{}" r="2.5" data-tip="{}"/>').format(x, y, _NEW_LINE.join(lines))
+    tip = _NEW_LINE.join(lines)
+    return Markup('<circle class="spot" cx="{}" cy="{}" r="2.5" data-tip="{}"/>').format(x, y, tip)
 
 
 def _with_interval(point: Mapping[str, Any], name: str) -> str:
-    value, low, high = (number(point[key]) for key in (name, f"{name}_low", f"{name}_high"))
-    return f"{value} [{low}, {high}]"
+    low, high = number(point[f"{name}_low"]), number(point[f"{name}_high"])
+    return f"{number(point[name])} [{low}, {high}]"
 
 
 def _star(x: float, y: float) -> Markup:
     """A star of five points around a place."""
     corners = []
-    for turn in range(10):
-        angle = math.pi * turn / 5  # clockwise from above
-        radius = 8 if turn % 2 == 0 else 3.4  # outer and inner corners alternate
+    for tenth in range(10):
+        angle = math.pi * tenth / 5  # tenths of a turn, clockwise from above
+        radius = 8 if tenth % 2 == 0 else 3.4  # outer and inner corners alternate
         corner_x = rounded(x + radius * math.sin(angle))
         corner_y = rounded(y - radius * math.cos(angle))
         corners.append(f"{corner_x},{corner_y}")
@@ -215,10 +228,12 @@ def _plane_labels(axes: Axes, explained: Sequence[float]) -> Markup:
 
 def by_length(points: Points, fit: Mapping[str, Any]) -> Drawing:
     """Raw reward against mean length on a logarithmic axis, with the regression line and its 95 % band."""
-    lengths = [math.log(point["length"]) for point in points]
     band = fit.get("band") or []
-    rewards = [point["raw_reward"] for point in points] + [end for row in band for end in row[1:]]
-    axes = Axes(_padded(lengths, FRAME.left, FRAME.right), _padded(rewards, FRAME.bottom, FRAME.top))
+    log_lengths = [math.log(point["length"]) for point in points]
+    rewards = [point["raw_reward"] for point in points]
+    for _, low, high in band:
+        rewards += (low, high)
+    axes = _axes(log_lengths, rewards)
     x_name = "mean length in tokens, logarithmic"
     y_name = "reward without length penalty"
     parts = [_labels(axes, _log_ticks(axes.x), x_name, y_name, math.log)]
@@ -255,22 +270,23 @@ def _dot(point: Mapping[str, Any], axes: Axes) -> Markup:
 
 def _log_ticks(x: Scale) -> list[float]:
     """Round lengths within a logarithmic axis, no two of them close together."""
-    low, high = math.exp(x.low), math.exp(x.high)
     shown: list[float] = []
-    last = -math.inf  # the place of the last one, in pixels
-    for length in ticks(low, high, 8):
-        place = x.at(math.log(length))
-        if place - last > 40:
+    last = -math.inf  # where the last one is, in pixels
+    for length in ticks(math.exp(x.low), math.exp(x.high), 8):
+        pixel = x.at(math.log(length))
+        if pixel - last > MIN_TICK_DISTANCE:
             shown.append(length)
-            last = place
+            last = pixel
     return shown
 
 
 # ---- parts of both ----
 
 
-def _labels(axes: Axes, across: Sequence[float], x_name: str, y_name: str, place: Any = float) -> Markup:
-    """The numbers of both axes, and what they are; ``place`` maps a number of the horizontal axis to its scale."""
+def _labels(
+    axes: Axes, across: Sequence[float], x_name: str, y_name: str, to_scale: Callable[[float], float] = float
+) -> Markup:
+    """The numbers of both axes, and what they are; ``to_scale`` maps a number of the horizontal axis to its scale."""
     line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>')
     beside = Markup('<text x="{}" y="{}" class="end">{}</text>')
     parts = []
@@ -280,7 +296,7 @@ def _labels(axes: Axes, across: Sequence[float], x_name: str, y_name: str, place
         parts.append(beside.format(FRAME.left - 6, rounded(y + 4), number(value)))
     below = Markup('<text x="{}" y="{}" class="middle">{}</text>')
     for value in across:
-        x = rounded(axes.x.at(place(value)))
+        x = rounded(axes.x.at(to_scale(value)))
         parts.append(below.format(x, FRAME.bottom + 16, number(value)))
     named = Markup('<text x="{}" y="{}" class="{}soft">{}</text>')
     parts.append(named.format(FRAME.right, FRAME.height - 3, "end ", x_name))

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -54,22 +55,30 @@ def read(folder: Path) -> Landscape:
     path = next(path for path in paths if path.is_file())
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        # Older versions have no triangles, and their surfaces only as pictures.
         points = _points(folder) if data.get("triangles") else []
-        facts = [*_plane(data), *_surface(points), *_fit(data.get("regression") or {})]
+        facts = _plane(data)
+        facts += _surface(points)
+        facts += _fit(data.get("regression") or {})
         facts += _repeated(data.get("origin_again") or {})
         drawings = _drawings(points, data) if points else []
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{path} is damaged; run magcli landscape again") from None
     pictures = [] if drawings else _pictures(folder)
     page = folder / "index.html"
-    warnings = data.get("warnings", [])
-    where = str(page) if page.is_file() else ""
-    return Landscape(short_path(str(folder)), facts, warnings, drawings, pictures, where)
+    return Landscape(
+        name=short_path(str(folder)),
+        facts=facts,
+        warnings=data.get("warnings", []),
+        drawings=drawings,
+        pictures=pictures,
+        page=str(page) if page.is_file() else "",
+    )
 
 
 def _pictures(folder: Path) -> list[Picture]:
-    urls = {caption: _data_url(folder, stem) for stem, caption in FIGURES}
-    return [Picture(caption, url) for caption, url in urls.items() if url]
+    pictures = [Picture(caption, _data_url(folder, stem)) for stem, caption in FIGURES]
+    return [picture for picture in pictures if picture.url]
 
 
 def _points(folder: Path) -> list[dict[str, Any]]:
@@ -92,12 +101,17 @@ def _surface(points: landscape_maps.Points) -> list[str]:
         return []
     rewards = [point["reward"] for point in points]
     values = f"Reward {min(rewards):.3f} to {max(rewards):.3f} over {len(points)} points"
-    best = max(points, key=lambda point: point["difference"])
+    best = max(points, key=itemgetter("difference"))
     if best["difference"] <= 0:
         return [f"{values}; none has more than the final weights"]
-    gain, low, high = (best[f"difference{end}"] for end in ("", "_low", "_high"))
     where = f"a1 {number(best['a1'])}, a2 {number(best['a2'])}"
-    return [f"{values}; the best, at {where}, has {gain:+.3f} [{low:+.3f}, {high:+.3f}] against the final weights"]
+    return [f"{values}; the best, at {where}, has {_difference(best)} against the final weights"]
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    """A difference of rewards with its interval."""
+    low, high = row["difference_low"], row["difference_high"]
+    return f"{row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def tables(folder: Path) -> list[Path]:
@@ -136,15 +150,14 @@ def _fit(data: Mapping[str, Any]) -> list[str]:
 def _repeated(data: Mapping[str, Any]) -> list[str]:
     if not data:
         return []
-    change, low, high = (data[f"difference{end}"] for end in ("", "_low", "_high"))
     equal = f"{data['equal']:,} of {data['completions']:,} completions equal"
-    reward = f"reward {change:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return [f"Final weights evaluated again at the end: {equal}, {reward}"]
+    return [f"Final weights evaluated again at the end: {equal}, reward {_difference(data)}"]
 
 
 def _data_url(folder: Path, stem: str) -> str:
     for ending, kind in KINDS:
         path = folder / f"{stem}.{ending}"
         if path.is_file() and 0 < path.stat().st_size <= MAX_BYTES:
-            return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+            encoded = base64.b64encode(path.read_bytes()).decode()
+            return f"data:{kind};base64,{encoded}"
     return ""

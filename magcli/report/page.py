@@ -75,13 +75,14 @@ def contents(
         DataError: an artifact that was named explicitly is damaged.
     """
     names = dict(zip(artifacts.runs, labels([str(path) for path in artifacts.runs]), strict=True))
-    runs = artifacts.read_all(
-        artifacts.runs, lambda path: training.read(path, names[path], samples_at=samples_at, groups=groups)
-    )
+
+    def read_run(folder: Path) -> training.RunView:
+        return training.read(folder, names[folder], samples_at=samples_at, groups=groups)
+
+    runs = artifacts.read_all(artifacts.runs, read_run)
     planes = artifacts.read_all(artifacts.landscapes, landscapes.read)
-    points = artifacts.read_all(
-        [path for folder in artifacts.landscapes for path in landscapes.tables(folder)], open_table
-    )
+    tables_of_planes = [path for folder in artifacts.landscapes for path in landscapes.tables(folder)]
+    points = artifacts.read_all(tables_of_planes, open_table)
     origins = [history.of_table(table, defaults) for table in [*artifacts.tables, *points]]
     origins += [history.of_run(run.trained, defaults) for run in runs]
     return Contents(

@@ -104,7 +104,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request that has the token."""
         address = urlsplit(self.path)
-        if not (names_this_machine(self.headers.get("Host", "")) and self._has_token(address.query)):
+        # A page of another site may ask under its own name for this machine (DNS rebinding).
+        is_local = names_this_machine(self.headers.get("Host", ""))
+        if not is_local or not self._has_token(address.query):
             self._send(HTTPStatus.FORBIDDEN, Answer("text/plain", "Open the link that magcli printed.\n"))
             return
         self.server.asked_at = time.monotonic()
@@ -115,8 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, answer())
 
     def _has_token(self, query: str) -> bool:
-        given = parse_qs(query).get("token", [""])[0]
-        return secrets.compare_digest(given.encode(errors="replace"), self.server.token.encode())
+        token = parse_qs(query).get("token", [""])[0]
+        # In a time that does not depend on how much of it is right.
+        return secrets.compare_digest(token.encode(errors="replace"), self.server.token.encode())
 
     def _send(self, status: HTTPStatus, answer: Answer) -> None:
         body = answer.text.encode(errors="backslashreplace")

@@ -110,12 +110,16 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     logged = run.metrics()
     lines = [line for line in logged if line["step"]]
     unit = "update" if of_rl else "step"
+    # Variances rather than errors, because they are averaged where several updates are one point.
     errors = reward_errors(folder) if of_rl else {}
     variances = {step: error**2 for step, error in errors.items()}
-    points, every = downsample([{**line, VARIANCE: variances.get(line["step"]), **parts(line)} for line in lines])
+    detailed = [{**line, VARIANCE: variances.get(line["step"]), **parts(line)} for line in lines]
+    points, every = downsample(detailed)
     # The number of lines behind each point; the last one may have fewer.
     sizes = [min(every, len(lines) - first) for first in range(0, len(lines), every)]
-    specs = specs_of_rl(points, has_own_reward=bool(trained.options.get("reward"))) if of_rl else SFT
+    specs: Sequence[ChartSpec] = SFT
+    if of_rl:
+        specs = specs_of_rl(points, has_own_reward=bool(trained.options.get("reward")))
     marks = _stages(lines)
     charts = _charts(points, sizes, unit, marks, specs, of_rl)
     accuracy = _accuracy_chart(logged, unit, marks)
@@ -167,8 +171,12 @@ def _aggregate(name: str, values: Sequence[Any]) -> Any:
     if name in LAST:
         return values[-1]
     if isinstance(values[0], Mapping):
-        keys = dict.fromkeys(key for value in values for key in value)
-        return {key: sum(value.get(key, 0) for value in values) / len(values) for key in keys}
+        # Counts by name, of which a line leaves out those that are 0.
+        totals: dict[str, float] = {}
+        for counts in values:
+            for key, count in counts.items():
+                totals[key] = totals.get(key, 0) + count
+        return {key: total / len(values) for key, total in totals.items()}
     if not all(isinstance(value, int | float) for value in values):
         return values[-1]
     if name.endswith("_max"):
@@ -177,7 +185,9 @@ def _aggregate(name: str, values: Sequence[Any]) -> Any:
 
 
 def _verdicts(lines: Sequence[Line]) -> list[Part]:
-    counts: Counter[str] = sum((Counter(line.get("reasons") or {}) for line in lines), Counter())
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts += Counter(line.get("reasons") or {})
     return [Part(reason, count, count / counts.total()) for reason, count in counts.most_common()]
 
 
@@ -202,11 +212,15 @@ def _of_replay(trained: Trained) -> list[str]:
 
 
 def _progress(trained: Trained, lines: Sequence[Line], unit: str) -> str:
+    done = f"{len(lines):,}"
     planned = trained.options.get("updates")
-    of = f" of {planned:,}" if planned else ""
-    seconds = float(sum(line.get("seconds") or 0 for line in lines))
-    took = f" in {duration(seconds)}" if lines else ""
-    return f"{len(lines):,}{of} {unit}s{took}, {_state(RunDir(trained.folder))}"
+    if planned:
+        done += f" of {planned:,}"
+    took = ""
+    if lines:
+        seconds = float(sum(line.get("seconds") or 0 for line in lines))
+        took = f" in {duration(seconds)}"
+    return f"{done} {unit}s{took}, {_state(RunDir(trained.folder))}"
 
 
 def _state(run: RunDir) -> str:
@@ -251,8 +265,8 @@ def _charts(
     charts = []
     for spec in specs:
         series = [_series(name, key, points, sizes) for key, name in spec.keys.items()]
-        drawn = [line for line in series if any(value is not None for value in line.values)]
-        charts.append(chart_of(spec, unit, x, drawn, marks))
+        with_values = [curve for curve in series if any(value is not None for value in curve.values)]
+        charts.append(chart_of(spec, unit, x, with_values, marks))
     if of_rl:
         charts.append(_groups_chart(points, x, unit, marks))
     return [chart for chart in charts if chart.series]
@@ -268,8 +282,8 @@ def _accuracy_chart(lines: Sequence[Line], unit: str, marks: Sequence[Mark]) -> 
         return None
     points, _ = downsample([{name: line.get(name) for name in ("step", *HELD_OUT)} for line in evaluated])
     steps = [point["step"] for point in points]
-    values, low, high = ([point[name] for point in points] for name in HELD_OUT[:3])
-    return chart_of(ACCURACY, unit, steps, [Series("accuracy", values, low, high)], marks)
+    accuracy, low, high = ([point[name] for point in points] for name in HELD_OUT[:3])
+    return chart_of(ACCURACY, unit, steps, [Series("accuracy", accuracy, low, high)], marks)
 
 
 def _series(name: str, key: str, points: Sequence[Line], sizes: Sequence[int]) -> Series:
@@ -286,17 +300,21 @@ def _interval(point: Line, size: int) -> tuple[float | None, float | None]:
     mean, variance = point.get("reward"), point.get(VARIANCE)
     if mean is None or variance is None:
         return None, None
-    half = Z * (variance / size) ** 0.5
-    return mean - half, mean + half
+    # The variance of a mean of so many independent means, each of about this variance.
+    half_width = Z * (variance / size) ** 0.5
+    return mean - half_width, mean + half_width
 
 
 def _groups_chart(points: Sequence[Line], x: Sequence[float], unit: str, marks: Sequence[Mark]) -> Chart:
     by_point = [Counter(point.get("groups_dropped") or {}) for point in points]
     in_total: Counter[str] = sum(by_point, Counter())
-    dropped = [Series(reason, [counts[reason] for counts in by_point]) for reason, _ in in_total.most_common()]
-    trained = Series("trained", [point.get("groups_trained") for point in points])
+    series = []
+    if points:
+        # At the bottom what trains, above it the reasons, the most frequent first.
+        series.append(Series("trained", [point.get("groups_trained") for point in points]))
+        for reason, _ in in_total.most_common():
+            series.append(Series(reason, [counts[reason] for counts in by_point]))
     description = "Groups trained in each update, and groups dropped before it by reason."
-    series = [trained, *dropped] if points else []
     return Chart("Groups", description, unit, x, series, "stack", marks=marks, group=REWARDS, is_large=False)
 
 
@@ -326,14 +344,15 @@ def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float3
 
     Linearised, as clusters may differ in size.
     """
-    _, member = np.unique(groups, return_inverse=True)
-    number = int(member.max(initial=-1)) + 1
-    if number < 2:
+    distinct, cluster = np.unique(groups, return_inverse=True)  # cluster (N,): the index of each reward's group
+    num_clusters = len(distinct)
+    if num_clusters < 2:
         return None
     deviations = rewards - rewards.mean(dtype=np.float64)
-    sums = np.bincount(member, weights=deviations)  # of each group
-    correction = number / (number - 1)  # for few clusters, as in the variance of a sample
-    return float(math.sqrt(correction * np.square(sums).sum()) / len(rewards))
+    sums = np.bincount(cluster, weights=deviations)  # of each cluster
+    correction = num_clusters / (num_clusters - 1)  # for few clusters, as in the variance of a sample
+    variance_of_sum = correction * np.square(sums).sum()
+    return float(math.sqrt(variance_of_sum) / len(rewards))
 
 
 def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
@@ -344,9 +363,11 @@ def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
     for update in at:
         if update.endswith("%"):
             share = float(update[:-1]) / 100
-            selected.add(steps[round(share * (len(steps) - 1))])
+            index = round(share * (len(steps) - 1))
+            selected.add(steps[index])
         else:
-            selected.add(min(steps, key=lambda step: abs(step - int(update))))
+            wanted = int(update)
+            selected.add(min(steps, key=lambda step: abs(step - wanted)))
     return sorted(selected)
 
 
@@ -358,17 +379,19 @@ def read_samples(run: Path, at: Sequence[str], groups: int) -> list[UpdateView]:
 
 def _groups(path: Path, wanted: int) -> list[GroupView]:
     """Some groups of an update, from its table of rollouts."""
-    rows = read_columns(path, ("group", "dropped"))
-    fates = dict(zip(rows.column("group").to_pylist(), rows.column("dropped").to_pylist(), strict=True))
-    selected = _select_groups(fates, wanted)
-    members: dict[int, list[dict[str, Any]]] = {number: [] for number in selected}
+    columns = read_columns(path, ("group", "dropped"))
+    numbers = columns.column("group").to_pylist()
+    reasons = columns.column("dropped").to_pylist()
+    selected = _select_groups(dict(zip(numbers, reasons, strict=True)), wanted)
+    rows_by_group: dict[int, list[dict[str, Any]]] = {number: [] for number in selected}
+    selected_numbers = pa.array(selected, pa.int64())
     for batch in table.read(str(path)).rows:
-        shown = batch.select([name for name in batch.schema.names if name not in NOT_SHOWN])
-        is_selected = pc.is_in(shown.column("group"), pa.array(selected, pa.int64()))
+        shown_names = [name for name in batch.schema.names if name not in NOT_SHOWN]
         # Filtered before the conversion to Python: most rows are of other groups.
-        for row in shown.filter(is_selected).to_pylist():
-            members[row["group"]].append(row)
-    return [_group(of_group) for of_group in members.values()]
+        is_selected = pc.is_in(batch.column("group"), selected_numbers)
+        for row in batch.select(shown_names).filter(is_selected).to_pylist():
+            rows_by_group[row["group"]].append(row)
+    return [_group(rows) for rows in rows_by_group.values()]
 
 
 def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
@@ -386,14 +409,14 @@ def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
 def _spread(numbers: Sequence[int], wanted: int) -> list[int]:
     """At most ``wanted`` of the numbers, evenly spaced from the first to the last."""
     count = min(wanted, len(numbers))
-    places = np.linspace(0, len(numbers) - 1, count)
-    return [numbers[round(place)] for place in places]
+    indices = np.linspace(0, len(numbers) - 1, count)
+    return [numbers[round(index)] for index in indices]
 
 
 def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
     first = rows[0]
-    ranked = sorted(rows, key=lambda row: -row["reward"])
-    best, worst = ranked[0], ranked[-1]
+    best_first = sorted(rows, key=lambda row: -row["reward"])
+    best, worst = best_first[0], best_first[-1]
     shown = [best] if best["completion"] == worst["completion"] else [best, worst]
     return GroupView(
         number=first["group"],

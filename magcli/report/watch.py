@@ -62,9 +62,10 @@ class Watched:
 
     def version(self) -> str:
         """Changes with the run's state, and with the files that the page is made from."""
-        folder = self._run.path
-        landscapes = [path for name in LANDSCAPE_FILES for path in sorted(folder.glob(f"*/{name}"))]
-        stamps = [_stamp(path) for path in (self._run.note_path, self._run.metrics_path, *landscapes)]
+        files = [self._run.note_path, self._run.metrics_path]
+        for name in LANDSCAPE_FILES:
+            files += sorted(self._run.path.glob(f"*/{name}"))
+        stamps = [_stamp(path) for path in files]
         return hashlib.sha256(repr((self.state, stamps)).encode()).hexdigest()[:16]
 
     def page(self) -> str:

@@ -42,11 +42,17 @@ def choose(
         return None
     oldest_first = sorted(ready, key=lambda number: (started[number], number))
     chosen = set(oldest_first[:batch])
+    if len(ready) == len(started):
+        # There is no slow group to wait for.
+        return sorted(chosen)
     versions_left = sorted(version for number, version in started.items() if number not in chosen)
-    # The group at this position trains after `position // batch` more updates at the latest.
-    in_time = all(now + 1 + position // batch - version <= staleness for position, version in enumerate(versions_left))
-    all_are_ready = len(ready) == len(started)
-    return sorted(chosen) if in_time or all_are_ready else None
+    for position, version in enumerate(versions_left):
+        # Oldest first, `batch` groups at a time, this group trains after so many more updates at the latest.
+        updates_before = position // batch
+        staleness_then = now + 1 + updates_before - version
+        if staleness_then > staleness:
+            return None
+    return sorted(chosen)
 
 
 @dataclass
@@ -87,15 +93,19 @@ class Admission:
 
         Groups that could not train before the end of the run are not started.
         """
+        if self.in_flight >= capacity:
+            return False
         batches = min(self.staleness + 1, self.updates - self.version)
         within_bound = len(self.started) < batches * self.batch
-        return self.in_flight < capacity and within_bound and not self._generation_is_ahead()
+        return within_bound and not self._generation_is_ahead()
 
     def _generation_is_ahead(self) -> bool:
         """Whether enough generated groups wait for verdicts or the trainer, and no update for a slow group."""
-        if len(self.ready) + len(self.grading) < self.max_queued * self.batch:
+        generated = self.ready | self.grading
+        if len(generated) < self.max_queued * self.batch:
             return False
-        return bool(self.training) or self._choose_from(self.ready | self.grading) is not None
+        # While the next update waits for a slow group, further groups may start.
+        return bool(self.training) or self._choose_from(generated) is not None
 
     def start(self, number: int) -> None:
         """Start a group: all its completions wait for slots. A group of an interrupted process is started again."""

@@ -97,20 +97,23 @@ def advantages(
     (REINFORCE++). Standard deviations are population ones; if one is zero, the advantages are zero.
     """
     if norm == "global":
-        return _standardise_over_tokens(rewards, lengths)
+        return _standardise(rewards, counts=lengths)
     members = _members(groups, len(rewards))
     centred = [0.0] * len(rewards)
     for indices in members:
         _assign(centred, indices, _centre([rewards[i] for i in indices]))
     if norm == "minibatch":
-        return _standardise(centred)
+        return _standardise(centred, counts=[1] * len(centred))
     if norm == "group":
         for indices in members:
-            _assign(centred, indices, _standardise([centred[i] for i in indices]))
+            centred_of_group = [centred[i] for i in indices]
+            _assign(centred, indices, _standardise(centred_of_group, counts=[1] * len(indices)))
     if norm == "leave-one-out":
         for indices in members:
+            # Reward minus the mean of the others is n / (n - 1) times reward minus the mean of all.
             size = len(indices)
-            _assign(centred, indices, [centred[i] * size / max(size - 1, 1) for i in indices])
+            others = max(size - 1, 1)
+            _assign(centred, indices, [centred[i] * size / others for i in indices])
     return centred
 
 
@@ -134,24 +137,19 @@ def _centre(values: Sequence[float]) -> list[float]:
     return [value - mean for value in values]
 
 
-def _standardise(values: Sequence[float]) -> list[float]:
+def _standardise(values: Sequence[float], *, counts: Sequence[int]) -> list[float]:
+    """Values minus their mean, over their standard deviation, each counted so many times; zeros if all are equal."""
     if not values:
         return []
-    centred = _centre(values)
-    std = math.sqrt(math.fsum(value * value for value in centred) / len(centred))
-    return [value / std for value in centred] if std > EQUAL else [0.0] * len(centred)
-
-
-def _standardise_over_tokens(rewards: Sequence[float], lengths: Sequence[int]) -> list[float]:
-    """Rewards minus their mean, over their standard deviation, each counted as often as its completion has tokens."""
-    if not rewards:
-        return []
-    tokens = sum(lengths)
-    mean = math.fsum(reward * length for reward, length in zip(rewards, lengths, strict=True)) / tokens
-    centred = [reward - mean for reward in rewards]
-    squares = math.fsum(value * value * length for value, length in zip(centred, lengths, strict=True))
-    std = math.sqrt(squares / tokens)
-    return [value / std for value in centred] if std > EQUAL else [0.0] * len(centred)
+    # fsum is exact, so the order of the completions does not matter.
+    total = sum(counts)
+    mean = math.fsum(value * count for value, count in zip(values, counts, strict=True)) / total
+    centred = [value - mean for value in values]
+    squares = math.fsum(value * value * count for value, count in zip(centred, counts, strict=True))
+    std = math.sqrt(squares / total)
+    if std > EQUAL:
+        return [value / std for value in centred]
+    return [0.0] * len(centred)
 
 
 def token_weights(lengths: Sequence[int], groups: Sequence[int], *, norm: LossNorm, max_tokens: int = 0) -> Tensor:
@@ -165,15 +163,17 @@ def token_weights(lengths: Sequence[int], groups: Sequence[int], *, norm: LossNo
     """
     if any(length < 1 for length in lengths):
         raise MagError("cannot train on a completion without generated tokens")
+    completions = len(lengths)
     tokens: Counter[int] = Counter()
     for length, group in zip(lengths, groups, strict=True):
         tokens[group] += length
     divisors = {
         "group": [len(tokens) * tokens[group] for group in groups],
-        "token": [sum(lengths)] * len(lengths),
-        "sample": [len(lengths) * length for length in lengths],
-        "constant": [len(lengths) * max_tokens] * len(lengths),
+        "token": [sum(lengths)] * completions,
+        "sample": [completions * length for length in lengths],
+        "constant": [completions * max_tokens] * completions,
     }
+    # In float64 first, so that each weight is rounded only once.
     return torch.tensor(divisors[norm], dtype=torch.float64).reciprocal().float()
 
 
@@ -195,7 +195,10 @@ def importance_ratio(new: Tensor, old: Tensor) -> Tensor:
 def is_clipped(tokens: Tokens, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
     """Which tokens have zero gradient because of the lower and of the upper clipping bound, bool ``[N]`` each."""
     ratio = importance_ratio(tokens.new.detach(), tokens.old)
-    return (tokens.advantage < 0) & (ratio < 1 - clip_low), (tokens.advantage > 0) & (ratio > 1 + clip_high)
+    # A negative advantage lowers the ratio until the lower bound, a positive one raises it until the upper one.
+    low = (tokens.advantage < 0) & (ratio < 1 - clip_low)
+    high = (tokens.advantage > 0) & (ratio > 1 + clip_high)
+    return low, high
 
 
 def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Tensor:
@@ -205,7 +208,8 @@ def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Te
     policy, the trainer's weights at the start of the batch; this weight corrects for a sampler with older weights or
     another engine. Truncation bounds its variance (truncated importance sampling).
     """
-    return (proximal - sampler).detach().clamp(-MAX_LOG_RATIO, math.log(cap)).exp()
+    log_ratio = (proximal - sampler).detach()
+    return log_ratio.clamp(-MAX_LOG_RATIO, math.log(cap)).exp()
 
 
 def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
@@ -264,8 +268,9 @@ def custom_advantages(spec: str, rewards: Sequence[float], groups: Sequence[int]
         raise _failed("advantage", spec, error) from error
     if len(values) != len(rewards):
         raise UsageError(f"advantage {spec!r} returned {len(values)} values for {len(rewards)} completions")
-    if bad := [value for value in values if not math.isfinite(value)]:
-        raise UsageError(f"advantage {spec!r} returned {bad[0]}, which is not finite")
+    for value in values:
+        if not math.isfinite(value):
+            raise UsageError(f"advantage {spec!r} returned {value}, which is not finite")
     return values
 
 
@@ -300,11 +305,15 @@ def check_custom(advantage: str, loss: str) -> None:
     if advantage:
         custom_advantages(advantage, [1.0, 0.0, 0.1, 0.9], [0, 0, 1, 1])
     if loss:
-        logprobs = torch.tensor([-0.5, -1.0, -1.5, -2.0])
-        new = (logprobs + 0.1).requires_grad_()
-        sign = torch.tensor([1.0, -1.0, 1.0, -1.0])
-        custom_policy_loss(loss, Tokens(new, logprobs, sign, torch.arange(4)), 0.2, 0.28)
+        # Four completions of one token each.
+        old = torch.tensor([-0.5, -1.0, -1.5, -2.0])
+        new = (old + 0.1).requires_grad_()
+        signs = torch.tensor([1.0, -1.0, 1.0, -1.0])
+        tokens = Tokens(new, old, advantage=signs, sequence=torch.arange(4))
+        custom_policy_loss(loss, tokens, clip_low=0.2, clip_high=0.28)
 
 
 def _failed(option: str, spec: str, error: Exception) -> UsageError:
-    return UsageError(f"{option} {spec!r} failed: " + " ".join(f"{type(error).__name__}: {error}".split()))
+    message = f"{type(error).__name__}: {error}"
+    on_one_line = " ".join(message.split())
+    return UsageError(f"{option} {spec!r} failed: {on_one_line}")

@@ -46,17 +46,20 @@ class Checkpointing:
             DataError: the checkpoint is damaged, or the ledger or the metrics lack its update.
         """
         last_started = max(self.ledger.batches, default=0)
-        self.store.remove(number for number in self.store.numbers() if number not in self.ledger.problems)
+        unreserved = [number for number in self.store.numbers() if number not in self.ledger.problems]
+        self.store.remove(unreserved)
         checkpoint.remove_unfinished(self.folder.checkpoints)
         if last := checkpoint.latest(self.folder.checkpoints):
             state = trainer.controller.load(last)
-            trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
+            trainer.done = state["step"]
+            trainer.bad_updates = state["bad_updates"]
         self.folder.rewind(last_started)
         for line in self.folder.metrics():
             if line["step"]:
                 self.lines.append(line)
             else:
                 self.initial.update(line)
+        # An update is in both files before it is in a checkpoint, so one that lacks it has been damaged.
         for file, last_recorded in (("ledger", last_started), ("metrics", len(self.lines))):
             if trainer.done > last_recorded:
                 raise DataError(f"{self.folder.path}/{file}.jsonl lacks update {trainer.done}; give --restart")
@@ -65,13 +68,16 @@ class Checkpointing:
         """The batch of an update that was begun; None if it was not."""
         if self.store.has_table(step):
             batch = self.store.read_table(step)
-            self.store.remove(group.number for groups in batch for group in groups)
+            # A kill may have come between the table and the removal of the files of its groups.
+            self.store.remove(group.number for group in (*batch.trained, *batch.dropped))
             return batch
         if step not in self.ledger.batches:
             return None
-        dropped = [group for group in map(self.store.load, self.store.numbers()) if group.dropped is not None]
+        waiting = [self.store.load(number) for number in self.store.numbers()]
+        dropped = [group for group in waiting if group.dropped is not None]
         lost = f"update {step} cannot be repeated without it; give --restart"
-        return Batch([self.store.load(number, lost) for number in self.ledger.batches[step]], dropped)
+        trained = [self.store.load(number, lost) for number in self.ledger.batches[step]]
+        return Batch(trained, dropped)
 
     def record(self, step: int, batch: Batch, advantages: Mapping[int, Sequence[float]], line: dict[str, Any]) -> None:
         """Write the rollouts, ledger event and metrics of a finished update, unless they exist already."""
@@ -97,8 +103,10 @@ class Checkpointing:
 
     def complete_lines(self) -> list[Line]:
         """All lines of metrics so far, those of the start included, without one that still gets its evaluation."""
+        complete = [line for line in self.lines if not self.evaluations.is_missing(line)]
+        # Without an evaluation the line of the start has only its step.
         first = [self.initial] if len(self.initial) > 1 else []
-        return [*first, *(line for line in self.lines if not self.evaluations.is_missing(line))]
+        return [*first, *complete]
 
     def _line(self, step: int) -> dict[str, Any]:
         return self.lines[step - 1] if step else self.initial
@@ -114,10 +122,17 @@ class Checkpointing:
 
     def save_trajectory(self, trainer: Trainer) -> None:
         """Write float32 weights for the landscape if due: at the start, at intervals, and at the end."""
-        due = self.trajectory_every and (trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates)
+        if self.trajectory_every == 0:
+            return
+        is_due = trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates
         target = checkpoint.step_folder(self.folder.trajectory, trainer.done)
-        if due and not target.exists():
+        if is_due and not target.exists():
             trainer.controller.save_model(target, exact=True)
+
+    def is_saved(self, trainer: Trainer) -> bool:
+        """Whether the newest complete checkpoint is that of the last update."""
+        folder = self.folder.checkpoints
+        return checkpoint.latest(folder) == checkpoint.step_folder(folder, trainer.done)
 
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint and, once it is complete, remove old ones.
@@ -133,8 +148,9 @@ class Checkpointing:
 
     def finish(self, trainer: Trainer) -> None:
         """Write the last checkpoint, from which the run can be prolonged, and the model, which marks it as finished."""
+        # A checkpoint that ranks still write is not complete yet.
         trainer.controller.finish_save()
-        if checkpoint.latest(self.folder.checkpoints) != checkpoint.step_folder(self.folder.checkpoints, trainer.done):
+        if not self.is_saved(trainer):
             self.save(trainer)
             trainer.controller.finish_save()
         self.ledger.sync()

@@ -72,7 +72,8 @@ class ProblemStats:
         self.correct = DECAY * self.correct + correct
         self.graded = DECAY * self.graded + graded
         self.groups += 1
-        self.solved_in_a_row = self.solved_in_a_row + 1 if correct == graded and not is_open else 0
+        is_solved = correct == graded and not is_open
+        self.solved_in_a_row = self.solved_in_a_row + 1 if is_solved else 0
 
     @property
     def pass_rate(self) -> float | None:
@@ -127,17 +128,20 @@ class Curriculum:
 
         The band selects by the current estimates. Problems without an estimate are in every band.
         """
+        self._upcoming: deque[int] = deque()
         rows, band = self._stages[self.stage]
         for row in rows:
-            problem = row["id"]
-            self._by_id[problem] = row
-            was_sampled = problem in self._stats and self._stats[problem].groups > 0
+            problem_id = row["id"]
+            self._by_id[problem_id] = row
+            was_sampled = problem_id in self._stats and self._stats[problem_id].groups > 0
             if not was_sampled:
-                self._stats[problem] = _initial_stats(row)
-        self.rows = [row for row in rows if band is None or _in_band(self.estimate(row["id"]), band)]
-        if band is not None and not self.rows:
+                self._stats[problem_id] = _initial_stats(row)
+        if band is None:
+            self.rows = list(rows)
+            return
+        self.rows = [row for row in rows if _in_band(self.estimate(row["id"]), band)]
+        if not self.rows:
             raise DataError(f"rl: none of {len(rows)} problems has a pass rate in the band {_band_text(band)}")
-        self._upcoming: deque[int] = deque()
 
     def problem(self, number: int, stage: int = 0) -> Row:
         """The problem of group ``number``; the next active one of the stage if the group has none yet.
@@ -162,10 +166,13 @@ class Curriculum:
         self._advance(stage)
         if problem_id not in self._by_id:
             raise DataError(f"rl: group {number} of the ledger has problem {problem_id!r}, which is not in the input")
-        at = next((i for i, index in enumerate(self._upcoming) if self.rows[index]["id"] == problem_id), None)
-        self._assigned[number] = self._by_id[problem_id] if at is None else self.rows[self._upcoming[at]]
-        if at is not None:
-            del self._upcoming[at]
+        self._assigned[number] = self._by_id[problem_id]
+        # Take it out of the epoch, where it usually is the next one.
+        for index in self._upcoming:
+            if self.rows[index]["id"] == problem_id:
+                self._assigned[number] = self.rows[index]
+                self._upcoming.remove(index)
+                break
 
     def observe(self, problem_id: str, correct: int, graded: int, *, trains: bool = False) -> None:
         """Count a finished group with ``correct`` of ``graded`` completions; 0 graded: grading failed, nothing counts.
@@ -179,12 +186,18 @@ class Curriculum:
         stats.add(correct, graded, is_open=is_open)
         stats.retired |= 0 < self.retire_after <= stats.solved_in_a_row
         if correct or is_open:
-            stats.unsolved_in_a_row, stats.active_from = 0, self.epoch
-        elif stats.active_from <= self.epoch:
-            stats.unsolved_in_a_row += 1
-            if 0 < self.defer_after <= stats.unsolved_in_a_row:
-                skipped = 2 ** min(stats.unsolved_in_a_row - self.defer_after, MAX_DOUBLINGS)
-                stats.active_from = self.epoch + 1 + skipped
+            stats.unsolved_in_a_row = 0
+            stats.active_from = self.epoch
+            return
+        is_deferred = stats.active_from > self.epoch
+        if is_deferred:
+            return
+        stats.unsolved_in_a_row += 1
+        if 0 < self.defer_after <= stats.unsolved_in_a_row:
+            # Skipped for 1, 2, 4, 8 and 16 epochs, and then always for 16.
+            doublings = min(stats.unsolved_in_a_row - self.defer_after, MAX_DOUBLINGS)
+            skipped = 2**doublings
+            stats.active_from = self.epoch + 1 + skipped
 
     def replay(self, event: Mapping[str, Any]) -> None:
         """Apply an event of the ledger: a reservation, which may also change the stage, or the outcome of a group."""
@@ -210,23 +223,28 @@ class Curriculum:
             before = self._stages[self.stage]
             after = self._stages[stage]
             self.stage = stage
+            # An epoch goes on with the same problems. A band selects anew, by the estimates of now.
             same_problems = after.rows is before.rows and after.band is before.band is None
             if not same_problems:
                 self._enter_stage()
-        while not (self._upcoming and self._is_active(self.rows[self._upcoming[0]])):
-            if self._upcoming:
-                self._upcoming.popleft()
-            else:
+        while True:
+            if not self._upcoming:
                 self._begin_epoch()
+            elif self._is_active(self.rows[self._upcoming[0]]):
+                return
+            else:
+                self._upcoming.popleft()
 
     def _begin_epoch(self) -> None:
         """Shuffle the problems for the next epoch; all of them may be deferred in it."""
-        if all(self._stats[row["id"]].retired for row in self.rows):
+        all_retired = all(self._stats[row["id"]].retired for row in self.rows)
+        if all_retired:
             rule = f"{self.retire_after} all-correct groups in a row"
             raise AllSolved(f"rl: all {len(self.rows)} problems are solved ({rule}); use harder ones")
         self.epoch += 1
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self.rows))
-        self._upcoming = deque(order.tolist())
+        # A generator of its own for each epoch: the order does not depend on what was drawn before.
+        random = np.random.default_rng([self.seed, self.epoch])
+        self._upcoming = deque(random.permutation(len(self.rows)).tolist())
 
     def _is_active(self, row: Row) -> bool:
         stats = self._stats[row["id"]]
@@ -243,8 +261,9 @@ def _check(stages: Sequence[StageProblems]) -> None:
     for rows, band in stages:
         if not rows:
             raise DataError("rl: a stage has no problems")
-        has_pass_rates = any(row.get("pass_rate") is not None or row["id"] in earlier for row in rows)
-        if band is not None and not has_pass_rates:
+        measured = any(row.get("pass_rate") is not None for row in rows)
+        was_sampled = any(row["id"] in earlier for row in rows)
+        if band is not None and not (measured or was_sampled):
             raise DataError(f"rl: no problem has a pass_rate for the band {_band_text(band)}; filter-math computes it")
         earlier.update(row["id"] for row in rows)
 

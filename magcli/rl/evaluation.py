@@ -18,7 +18,9 @@ class EvaluationTimes:
 
     def is_due(self, step: int) -> bool:
         """Whether the weights of a step are evaluated."""
-        return self.every > 0 and (step % self.every == 0 or step == self.updates)
+        if self.every == 0:
+            return False
+        return step % self.every == 0 or step == self.updates
 
     def is_missing(self, line: Line) -> bool:
         """Whether an evaluation is due that a line of metrics lacks: the process ended before it was done."""
@@ -28,5 +30,7 @@ class EvaluationTimes:
 def text(values: Line) -> str:
     """An evaluation as people read it."""
     accuracy, low, high, tokens = (values[name] for name in HELD_OUT)
-    interval = "" if low is None or high is None else f" (95 % interval {low:.1%} to {high:.1%})"
+    interval = ""
+    if low is not None and high is not None:
+        interval = f" (95 % interval {low:.1%} to {high:.1%})"
     return f"held-out accuracy {accuracy:.1%}{interval}, {tokens:,.0f} tokens per completion"

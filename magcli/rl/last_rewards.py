@@ -69,19 +69,22 @@ class Rewards:
 
     def _add(self, path: Path, most: int) -> None:
         """Add the groups of one update, the newest first, of problems that have too few completions yet."""
-        groups: dict[int, list[Mapping[str, object]]] = defaultdict(list)
+        rows_by_group: dict[int, list[Mapping[str, object]]] = defaultdict(list)
         for batch in table.read(str(path)).rows:
             for row in batch.select(COLUMNS).to_pylist():
-                groups[row["group"]].append(row)
-        for number in sorted(groups, reverse=True):
-            rows = groups[number]
-            problem = str(rows[0]["id"])
-            self.problems.setdefault(problem, Problem(str(rows[0]["prompt"]), str(rows[0]["answer"])))
-            if len(self._rewards[problem]) < most:
-                self._rewards[problem] += map(reward_of, rows)
+                rows_by_group[row["group"]].append(row)
+        for _, rows in sorted(rows_by_group.items(), reverse=True):
+            first = rows[0]
+            problem_id = str(first["id"])
+            # The newest statement of the problem is the first to come, and stays.
+            self.problems.setdefault(problem_id, Problem(str(first["prompt"]), str(first["answer"])))
+            rewards = self._rewards[problem_id]
+            if len(rewards) < most:
+                rewards += [reward_of(row) for row in rows]
 
     def of(self, problem: Mapping[str, object]) -> list[Reward]:
         """The rewards of a problem; none if the run did not sample it, or had another statement or answer."""
-        sampled = self.problems.get(str(problem["id"]))
-        same = sampled == Problem(str(problem["prompt"]), str(problem.get("answer") or ""))
-        return self._rewards[str(problem["id"])] if same else []
+        problem_id = str(problem["id"])
+        sampled = self.problems.get(problem_id)
+        wanted = Problem(str(problem["prompt"]), str(problem.get("answer") or ""))
+        return self._rewards[problem_id] if sampled == wanted else []

@@ -31,6 +31,7 @@ class NotedLayout(NamedTuple):
 def note_layout(folder: RunDir, *, trainers: int, tensor_parallel: int, fsdp_size: int) -> None:
     """Note the layout of a run that starts or is resumed."""
     layout = f"{trainers},{tensor_parallel}"
+    # One copy of the weights for all ranks is the usual layout, and goes without saying.
     if 0 < fsdp_size < trainers:
         layout += f",{fsdp_size}"
     earlier = folder.notes.get(NAME, layout)

@@ -29,6 +29,8 @@ from magcli.errors import DataError
 
 Event = Literal["reserved", "again", "generated", "admitted", "dropped", "taken", "trained"]
 FINAL = ("trained", "dropped")
+FIELDS_OF_TAKEN = ("groups", "event", "step", "time")
+"""The fields of every ``taken`` event; the others are metrics of the update."""
 DAMAGED = "restore the file or give --restart"
 """What to do with a damaged ledger."""
 
@@ -82,19 +84,22 @@ class Ledger:
     def _append(self, line: Mapping[str, Any]) -> None:
         left, self._crc = checksum.encode_line({**line, "time": round(time.time(), 4)}, self._crc)
         with durable.disk_errors(self.path):
+            # An unbuffered file may take only the beginning of what it is given.
             while left:
-                left = left[self.file.write(left) :]
+                written = self.file.write(left)
+                left = left[written:]
         self._apply(line)
 
     def _apply(self, line: Mapping[str, Any]) -> None:
-        if line["event"] == "taken":
-            own_fields = ("groups", "event", "step", "time")
-            self.batches[line["step"]] = line["groups"]
-            self.batch_fields[line["step"]] = {key: value for key, value in line.items() if key not in own_fields}
-        if line["event"] == "trained":
+        event = line["event"]
+        if event == "taken":
+            step = line["step"]
+            self.batches[step] = line["groups"]
+            self.batch_fields[step] = {key: value for key, value in line.items() if key not in FIELDS_OF_TAKEN}
+        if event == "trained":
             self.trained.add(line["step"])
-        for group, event in by_group([line]):
-            self._apply_to_group(group, event)
+        for group, event_of_group in by_group([line]):
+            self._apply_to_group(group, event_of_group)
 
     def _apply_to_group(self, group: int, line: Mapping[str, Any]) -> None:
         event = line["event"]
@@ -132,7 +137,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 def _checked(events: Iterable[dict[str, Any]], path: Path) -> Iterator[dict[str, Any]]:
     """Lines that are events; DataError names the first one that is not."""
     for number, event in enumerate(events, 1):
-        if event.get("event") not in get_args(Event) or not ("group" in event or "groups" in event):
+        is_event = event.get("event") in get_args(Event)
+        names_groups = "group" in event or "groups" in event
+        if not (is_event and names_groups):
             raise DataError(f"{path}: line {number}: invalid ledger event; {DAMAGED}")
         yield event
 
@@ -156,25 +163,32 @@ class Account:
     """Groups that break the identity: reserved twice, ended twice, ended without being reserved."""
 
     def __str__(self) -> str:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items()))
         dropped = sum(self.dropped.values())
         text = f"{self.reserved} groups reserved = {self.trained} trained + {dropped} dropped"
-        text += f" ({reasons})" if reasons else ""
-        return text + (f" + {self.outstanding} outstanding" if self.outstanding else "")
+        if self.dropped:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items()))
+            text += f" ({reasons})"
+        if self.outstanding:
+            text += f" + {self.outstanding} outstanding"
+        return text
 
 
 def account(events: Iterable[Mapping[str, Any]]) -> Account:
     """Count a ledger's events."""
     reserved: Counter[int] = Counter()
-    ends: Counter[int] = Counter()
-    trained, dropped = 0, Counter[str]()
-    for group, event in by_group(events):
-        reserved[group] += event["event"] == "reserved"
-        ends[group] += event["event"] in FINAL
-        trained += event["event"] == "trained"
-        if event["event"] == "dropped":
-            dropped[event["reason"]] += 1
+    ended: Counter[int] = Counter()
+    trained = 0
+    dropped: Counter[str] = Counter()
+    for group, line in by_group(events):
+        event = line["event"]
+        # A count of 0 is added too: a group that was never reserved is a fault.
+        reserved[group] += event == "reserved"
+        ended[group] += event in FINAL
+        if event == "trained":
+            trained += 1
+        if event == "dropped":
+            dropped[line["reason"]] += 1
     faults = [f"group {group} reserved {count} times" for group, count in reserved.items() if count != 1]
-    faults += [f"group {group} ended {count} times" for group, count in ends.items() if count > 1]
-    outstanding = sum(not ends[group] for group in reserved)
+    faults += [f"group {group} ended {count} times" for group, count in ended.items() if count > 1]
+    outstanding = sum(count == 0 for count in ended.values())
     return Account(reserved.total(), trained, dict(dropped), outstanding, tuple(faults))

@@ -23,6 +23,9 @@ MIN_WIDTH = 40
 GAP = 2
 """Columns between two curves."""
 
+OTHER_LINES = 4
+"""Lines of a terminal that curves leave free."""
+
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bit of each dot of a Braille character: left and right column, from the top."""
 
@@ -72,18 +75,24 @@ class Curve:
 
     def add(self, value: float | None) -> None:
         """Append a value; one that is not finite counts as unknown."""
-        self._pending.append(value if value is not None and math.isfinite(value) else None)
+        is_known = value is not None and math.isfinite(value)
+        self._pending.append(value if is_known else None)
         if len(self._pending) < self.span:
             return
         points = [*self._points, _mean(self._pending)]
         if len(points) == POINTS:
+            # The curve is full: join its points in pairs, so that half of it is free again.
             points = [_mean(points[at : at + 2]) for at in range(0, POINTS, 2)]
             self.span *= 2
-        self._points, self._pending = points, []
+        # Replaced rather than changed, since another thread may be drawing the points.
+        self._points = points
+        self._pending = []
 
     def points(self) -> list[float | None]:
         """The means in order; the last one may be over fewer values."""
-        return [*self._points, _mean(self._pending)] if self._pending else self._points
+        if not self._pending:
+            return self._points
+        return [*self._points, _mean(self._pending)]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -130,19 +139,26 @@ class Curves:
             return []
         if self._drawn is None or self._drawn[0] != key:
             self._drawn = key, self._rows(self._last, width)
-        return self._drawn[1] if len(self._drawn[1]) + 4 <= height else []
+        _, rows = self._drawn
+        fits = len(rows) + OTHER_LINES <= height
+        return rows if fits else []
 
     def _rows(self, last: Line, width: int) -> list[Text]:
         across, lines = layout(width)
-        chart_width = (width - 1 - GAP * (across - 1)) // across
-        pairs = zip(SERIES, self._curves, strict=True)
-        charts = [chart(series.name, series.text(last), curve.points(), chart_width, lines) for series, curve in pairs]
+        gaps = GAP * (across - 1)
+        chart_width = (width - 1 - gaps) // across
+        charts = []
         if self._last_evaluation is not None:
             text = ACCURACY.text(self._last_evaluation)
-            charts.insert(0, chart(ACCURACY.name, text, self._accuracy.points(), chart_width, lines))
+            charts.append(chart(ACCURACY.name, text, self._accuracy.points(), chart_width, lines))
+        for series, curve in zip(SERIES, self._curves, strict=True):
+            charts.append(chart(series.name, series.text(last), curve.points(), chart_width, lines))
         rows = []
         for start in range(0, len(charts), across):
-            rows += [Text(" " * GAP).join(parts) for parts in zip(*charts[start : start + across], strict=True)]
+            side_by_side = charts[start : start + across]
+            # The first lines of these charts together, then their second lines, and so on.
+            for parts in zip(*side_by_side, strict=True):
+                rows.append(Text(" " * GAP).join(parts))
         for row in rows:
             row.rstrip()
         return rows
@@ -174,12 +190,14 @@ def braille(points: Sequence[float | None], width: int, height: int) -> list[str
     Points are connected; unknown ones leave a gap.
     """
     cells = [[0] * width for _ in range(height)]
+    levels = _levels(resample(points, 2 * width), 4 * height)
     before: int | None = None
-    for x, level in enumerate(_levels(resample(points, 2 * width), 4 * height)):
+    for x, level in enumerate(levels):
         if level is not None:
             for y in _connected(before, level):
                 cells[y // 4][x // 2] |= DOTS[x % 2][y % 4]
         before = level
+    # The block of Braille characters begins at U+2800; its low byte has a bit for each dot.
     return ["".join(chr(0x2800 + cell) for cell in line) for line in cells]
 
 
@@ -195,11 +213,14 @@ def resample(points: Sequence[float | None], size: int) -> list[float | None]:
 
 
 def _interpolated(points: Sequence[float | None], at: float) -> float | None:
-    left = min(int(at), len(points) - 1)
-    start, end = points[left], points[min(left + 1, len(points) - 1)]
+    last = len(points) - 1
+    left = min(int(at), last)
+    right = min(left + 1, last)
+    start, end = points[left], points[right]
+    share = at - left
     if start is None or end is None:
-        return start if at - left < 0.5 else end
-    return start + (end - start) * (at - left)
+        return start if share < 0.5 else end
+    return start + (end - start) * share
 
 
 def _levels(values: Sequence[float | None], size: int) -> list[int | None]:
@@ -208,11 +229,15 @@ def _levels(values: Sequence[float | None], size: int) -> list[int | None]:
     low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     if low == high:
         return [None if value is None else size // 2 for value in values]
-    return [None if v is None else round((size - 1) * (high - v) / (high - low)) for v in values]
+    lowest_row = size - 1
+    return [None if value is None else round(lowest_row * (high - value) / (high - low)) for value in values]
 
 
 def _connected(before: int | None, level: int) -> range:
     """The rows of the dots of one column, including those that connect it to the column before."""
     if before is None or before == level:
         return range(level, level + 1)
-    return range(before + 1, level + 1) if before < level else range(level, before)
+    # The row of the column before has its dot already.
+    if before < level:
+        return range(before + 1, level + 1)
+    return range(level, before)

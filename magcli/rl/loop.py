@@ -39,7 +39,6 @@ from magcli.rl.utilization import repeated_idle
 from magcli.run.rundir import Line
 from magcli.run.shutdown import SaveFirst
 from magcli.run.units import WorkThread, every, in_daemon_thread
-from magcli.train import checkpoint
 
 COUNTS_EVERY = 60.0
 """Seconds between the lines that count groups, also while all of them are dropped."""
@@ -107,7 +106,7 @@ async def train(
         return await end_by_rule(stages, checkpointing.lines, scheduler)
     except AllSolved as end:
         return await end_all_solved(end, stages, scheduler, trainer.done)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError:  # by SIGTERM, if that was requested
         if updates.ending.requested and await run(updates.save_before_end):
             monitor.saved_first(trainer.done)
         raise
@@ -143,9 +142,13 @@ def _counting(trainer: Trainer, scheduler: RolloutScheduler, monitor: Monitor) -
     """Show the counts of groups from time to time, and the first failure of a reward at once."""
     outcomes = scheduler.outcomes
     outcomes.on_first_error = monitor.reward_failed
-    return asyncio.create_task(
-        every(COUNTS_EVERY, lambda: monitor.groups(outcomes, min(trainer.done + 1, trainer.updates)))
-    )
+
+    def show_counts() -> None:
+        # After the last update there is no next one.
+        next_update = min(trainer.done + 1, trainer.updates)
+        monitor.groups(outcomes, next_update)
+
+    return asyncio.create_task(every(COUNTS_EVERY, show_counts))
 
 
 def check_update(delivered: Line, lines: Sequence[Line]) -> None:
@@ -191,10 +194,10 @@ class Updates:
         """Write a checkpoint of all finished updates; whether that could be done."""
         if self._learned is not None:
             self.record(mismatch_summary([]))  # its weights were not delivered
-        folder = self._checkpointing.folder.checkpoints
+        # A run does not resume from a checkpoint whose update is not in the metrics.
         if self._trainer.done != len(self._checkpointing.lines):
             return False
-        if checkpoint.latest(folder) != checkpoint.step_folder(folder, self._trainer.done):
+        if not self._checkpointing.is_saved(self._trainer):
             self._checkpointing.save(self._trainer)
         self._trainer.controller.finish_save()
         self.ending.saved()
@@ -278,10 +281,14 @@ def repeat_updates(
             check_mismatch(trainer.mismatch(batch.trained, settings), monitor)
         metrics = trainer.learn(batch.trained, settings)
         seconds = time.monotonic() - started
-        times = Times(seconds, 0.0, 0, repeated_idle(metrics.seconds, seconds))
+        idle = repeated_idle(metrics.seconds, seconds)
+        times = Times(seconds, generating=0.0, generated_tokens=0, idle=idle)
         repeated = RepeatedUpdate(batch, settings, metrics, times)
-        if trainer.done == max(checkpointing.ledger.batches) > len(checkpointing.lines):
+        is_last = trainer.done == max(checkpointing.ledger.batches)
+        is_recorded = trainer.done <= len(checkpointing.lines)
+        if is_last and not is_recorded:
             return repeated
+        # No engine had its weights, so there is no mismatch to record.
         finish_update(repeated, mismatch_summary([]), trainer, checkpointing, monitor)
     return None
 
@@ -341,13 +348,16 @@ def record(
 
     The time of writes after an update, such as a checkpoint, counts in the next one.
     """
-    line = {"step": trainer.done, "lr": trainer.last_lr}
-    line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1)
+    step = trainer.done
+    sampled = [*batch.trained, *batch.dropped]
+    rollouts = [rollout for group in sampled for rollout in group.rollouts]
+    line = {"step": step, "lr": trainer.last_lr}
+    line |= group_metrics(batch.trained, batch.dropped, version=step - 1)
     line |= with_probe(training_metrics(metrics), delivered)
-    rollouts = [rollout for group in (*batch.trained, *batch.dropped) for rollout in group.rollouts]
     line |= unused_end(rollouts, trainer.unused_ends)
-    line |= speeds(line, metrics.seconds, times) | checkpointing.ledger.batch_fields[trainer.done]
-    checkpointing.record(trainer.done, batch, metrics.advantages, line)
+    line |= speeds(line, metrics.seconds, times)
+    line |= checkpointing.ledger.batch_fields[step]
+    checkpointing.record(step, batch, metrics.advantages, line)
     return line
 
 
@@ -366,7 +376,8 @@ class Clock:
     def lap(self) -> Times:
         """The times since the last call."""
         totals = self._totals()
-        seconds, working, loading, tokens = (after - before for after, before in zip(totals, self._before, strict=True))
+        differences = [after - before for after, before in zip(totals, self._before, strict=True)]
+        seconds, working, loading, tokens = differences
         self._before = totals
         # Where both take turns on one device, the slots are idle during an update anyway, with the same cause.
         load_share = loading / seconds if self._scheduler.generates_during_updates else 0.0

@@ -107,11 +107,12 @@ def is_gspo_clipped(tokens: Tokens, clip_low: float, clip_high: float) -> tuple[
 
 def _with_mean_ratio(tokens: Tokens) -> Tokens:
     """The tokens with the geometric mean of their completion's ratios as each one's ratio."""
-    log_ratio = tokens.new - tokens.old
-    # One place for each token, as there are no more completions: to count them a GPU would have to be waited for.
-    places = torch.zeros_like(log_ratio)
-    sums = places.index_add(0, tokens.sequence, log_ratio)
-    lengths = places.index_add(0, tokens.sequence, torch.ones_like(log_ratio))
+    log_ratio = tokens.new - tokens.old  # [N]
+    # Sums of as many completions as there are tokens, at most: to count them a GPU would have to be waited for.
+    zeros = torch.zeros_like(log_ratio)
+    sums = zeros.index_add(0, tokens.sequence, log_ratio)
+    lengths = zeros.index_add(0, tokens.sequence, torch.ones_like(log_ratio))
+    # A mean of logarithms is the logarithm of the geometric mean.
     means = (sums / lengths.clamp(min=1)).index_select(0, tokens.sequence)
     return tokens._replace(new=means, old=torch.zeros_like(means))
 

@@ -32,26 +32,26 @@ NON_DIVERSE = ("all-right", "all-wrong", "same-reward")
 
 def training_metrics(update: UpdateMetrics) -> dict[str, Any]:
     """The metrics of training; means are over optimizer steps or tokens."""
-    mismatches = [part.mismatch for part in update.micro_batches if part.mismatch is not None]
-    importance = [part.importance for part in update.micro_batches if part.importance is not None]
-    divergences = [part.divergence for part in update.micro_batches if part.divergence is not None]
-    reverse_kls = [part.reverse_kl for part in update.micro_batches if part.reverse_kl is not None]
+    parts = update.micro_batches
     metrics = {
         "loss": _mean(update.losses),
         "grad_norm": _mean(update.norms),
         "skipped_steps": update.skipped,
-        "entropy": _mean_of_tokens([part.entropy for part in update.micro_batches]),
+        "entropy": _mean_of_tokens([part.entropy for part in parts]),
         "padding_share_if_padded": sum(update.padding) / max(len(update.padding), 1),
         "micro_batches": update.num_micro_batches,
-        **clip_summary([part.clips for part in update.micro_batches]),
-        **mismatch_summary(mismatches),
+        **clip_summary([part.clips for part in parts]),
+        **mismatch_summary([part.mismatch for part in parts if part.mismatch is not None]),
     }
-    if importance:
-        metrics["importance_mean"] = _mean_of_tokens(importance)
-    if divergences:
-        metrics["kl_reference"] = _mean_of_tokens(divergences)
-    if reverse_kls:
-        metrics["kl_teacher"] = _mean_of_tokens(reverse_kls)
+    of_options = {
+        "importance_mean": [part.importance for part in parts],
+        "kl_reference": [part.divergence for part in parts],
+        "kl_teacher": [part.reverse_kl for part in parts],
+    }
+    for name, tensors in of_options.items():
+        measured = [tensor for tensor in tensors if tensor is not None]
+        if measured:
+            metrics[name] = _mean_of_tokens(measured)
     return metrics
 
 
@@ -66,12 +66,14 @@ def clip_summary(parts: Sequence[ClipStats]) -> Mapping[str, float]:
     if not len(log_ratio):
         return {}
     ratio = log_ratio.exp()
+    clipped_low = torch.cat([part.low for part in parts]).double()
+    clipped_high = torch.cat([part.high for part in parts]).double()
     return {
         "ratio_min": ratio.min().item(),
         **_quantiles("ratio", ratio, RATIO_QUANTILES),
         "ratio_max": ratio.max().item(),
-        "clip_low_share": torch.cat([part.low for part in parts]).double().mean().item(),
-        "clip_high_share": torch.cat([part.high for part in parts]).double().mean().item(),
+        "clip_low_share": clipped_low.mean().item(),
+        "clip_high_share": clipped_high.mean().item(),
         "approx_kl": (ratio - 1 - log_ratio).mean().item(),
     }
 
@@ -84,6 +86,7 @@ def mismatch_summary(parts: Sequence[Tensor]) -> Mapping[str, float]:
     absolute values, and the signed mean (``mismatch_signed``), which is near zero if the tokens were sampled from the
     trainer's distribution.
     """
+    # torch.cat refuses an empty list.
     log_ratio = torch.cat([torch.zeros(0), *(part.cpu() for part in parts)]).double()
     if not len(log_ratio):
         return {"mismatch_tokens": 0}
@@ -100,44 +103,61 @@ def mismatch_summary(parts: Sequence[Tensor]) -> Mapping[str, float]:
 def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: int) -> dict[str, Any]:
     """Means of the reward parts over all graded rollouts; lengths, groups trained and dropped, staleness."""
     sampled = [*trained, *dropped]
-    rewards = [r for group in sampled for r in group.rewards if r.reason not in UNGRADED]
-    lengths = [rollout.num_generated for group in sampled for rollout in group.rollouts]
-    rollouts = [rollout for group in trained for rollout in group.rollouts if rollout.versions]
-    stale = [version - rollout.versions[0][1] for rollout in rollouts]
-    stale_tokens = sum(version * rollout.num_generated - version_sum(rollout) for rollout in rollouts)
-    cut = [rollout.finish == "length" for group in sampled for rollout in group.rollouts]
+    rewards = [reward for group in sampled for reward in group.rewards]
+    graded = [reward for reward in rewards if reward.reason not in UNGRADED]
+    totals = [reward.total for reward in graded]
+    rollouts = [rollout for group in sampled for rollout in group.rollouts]
+    lengths = [rollout.num_generated for rollout in rollouts]
     return {
-        "reward": _mean([r.total for r in rewards]),
-        "reward_min": min((r.total for r in rewards), default=None),
-        "reward_max": max((r.total for r in rewards), default=None),
-        "reward_format": _mean([r.format for r in rewards]),
-        "reward_correct": _mean([r.correctness for r in rewards]),
-        "reward_length": _mean([r.length for r in rewards]),
-        "reward_language": _mean([r.language for r in rewards]),
-        **part_metrics(rewards),
-        "correct": _mean([r.correct for r in rewards]),
-        "correct_anywhere": _mean([r.correct_anywhere for r in rewards]),
+        "reward": _mean(totals),
+        "reward_min": min(totals, default=None),
+        "reward_max": max(totals, default=None),
+        "reward_format": _mean([reward.format for reward in graded]),
+        "reward_correct": _mean([reward.correctness for reward in graded]),
+        "reward_length": _mean([reward.length for reward in graded]),
+        "reward_language": _mean([reward.language for reward in graded]),
+        **part_metrics(graded),
+        "correct": _mean([reward.correct for reward in graded]),
+        "correct_anywhere": _mean([reward.correct_anywhere for reward in graded]),
         "length_mean": _mean(lengths),
         "length_p95": float(np.quantile(lengths, 0.95)) if lengths else None,
-        "cut_share": _mean(cut),
+        "cut_share": _mean([rollout.finish == "length" for rollout in rollouts]),
         "groups_trained": len(trained),
         "groups_dropped": dict(Counter(str(group.dropped) for group in dropped)),
-        "reasons": dict(Counter(r.reason for group in sampled for r in group.rewards)),
-        "staleness_mean": _mean(stale),
-        "staleness_max": max(stale, default=0),
-        "staleness_tokens": stale_tokens / max(1, sum(rollout.num_generated for rollout in rollouts)),
-        "mixed_versions": _mean([len(r.versions) > 1 for group in trained for r in group.rollouts]),
+        "reasons": dict(Counter(reward.reason for reward in rewards)),
+        **staleness_metrics([rollout for group in trained for rollout in group.rollouts], version),
         "generated_tokens": sum(lengths),
         "trained_tokens": sum(group.num_tokens for group in trained),
         **kind_metrics(sampled),
     }
 
 
+def staleness_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, float | None]:
+    """How many updates ``version`` is ahead of the weights that generated these rollouts, by their first token and by
+    all of their tokens, and the share of rollouts that several versions generated.
+    """
+    # A rollout without generated tokens may have no version.
+    generated = [rollout for rollout in rollouts if rollout.versions]
+    stale = [version - rollout.versions[0][1] for rollout in generated]
+    stale_tokens = sum(version * rollout.num_generated - version_sum(rollout) for rollout in generated)
+    tokens = sum(rollout.num_generated for rollout in generated)
+    return {
+        "staleness_mean": _mean(stale),
+        "staleness_max": max(stale, default=0),
+        "staleness_tokens": stale_tokens / max(1, tokens),
+        "mixed_versions": _mean([len(rollout.versions) > 1 for rollout in rollouts]),
+    }
+
+
 def part_metrics(rewards: Sequence[Reward]) -> dict[str, Any]:
     """The mean of each part of a custom reward, over the rewards that have it, as ``reward_parts``; {} without any."""
-    names = sorted({name for reward in rewards for name in reward.parts})
-    means = {name: _mean([reward.parts[name] for reward in rewards if name in reward.parts]) for name in names}
-    return {"reward_parts": means} if means else {}
+    values_by_name: dict[str, list[float]] = {}
+    for reward in rewards:
+        for name, value in reward.parts.items():
+            values_by_name.setdefault(name, []).append(value)
+    if not values_by_name:
+        return {}
+    return {"reward_parts": {name: _mean(values_by_name[name]) for name in sorted(values_by_name)}}
 
 
 def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
@@ -148,11 +168,12 @@ def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
     if len(by_kind) < 2:
         return {}
     metrics: dict[str, float | None] = {}
-    for kind in sorted(by_kind):
-        rewards = [reward for group in by_kind[kind] for reward in group.rewards if reward.reason not in UNGRADED]
-        metrics[f"reward_of_{kind}"] = _mean([reward.total for reward in rewards])
-        metrics[f"correct_of_{kind}"] = _mean([reward.correct for reward in rewards])
-        lengths = [rollout.num_generated for group in by_kind[kind] for rollout in group.rollouts]
+    for kind, groups_of_kind in sorted(by_kind.items()):
+        rewards = [reward for group in groups_of_kind for reward in group.rewards]
+        graded = [reward for reward in rewards if reward.reason not in UNGRADED]
+        lengths = [rollout.num_generated for group in groups_of_kind for rollout in group.rollouts]
+        metrics[f"reward_of_{kind}"] = _mean([reward.total for reward in graded])
+        metrics[f"correct_of_{kind}"] = _mean([reward.correct for reward in graded])
         metrics[f"length_of_{kind}"] = _mean(lengths)
     return metrics
 
@@ -170,7 +191,11 @@ def version_sum(rollout: Rollout) -> int:
 
 def _given_within(rollout: Rollout, start: int, end: int) -> int:
     """Number of tokens of a range that an environment wrote."""
-    return sum(max(0, min(end, last) - max(start, first)) for first, last in rollout.given)
+    total = 0
+    for first, last in rollout.given:
+        overlap = min(end, last) - max(start, first)
+        total += max(0, overlap)
+    return total
 
 
 def speeds(line: Line, training: float, times: Times) -> dict[str, float]:
@@ -190,22 +215,28 @@ def speeds(line: Line, training: float, times: Times) -> dict[str, float]:
 
 def summary(line: Line) -> str:
     """The metrics of an update on one line for the terminal."""
+    parts = []
+    if line.get("accuracy") is not None:
+        parts.append(f"held-out accuracy {line['accuracy']:.3f}")
+    if line.get("kl_teacher") is not None:
+        parts.append(f"KL to teacher {line['kl_teacher']:.3f}")
+    parts.append(f"reward {line['reward']:.3f} correct {line['correct']:.3f}")
     dropped = sum(line["groups_dropped"].values())
-    accuracy = "" if line.get("accuracy") is None else f"held-out accuracy {line['accuracy']:.3f} "
-    distance = "" if line.get("kl_teacher") is None else f"KL to teacher {line['kl_teacher']:.3f} "
-    generated = f"{line['generate_tokens_per_s']:,.0f} generated " if "generate_tokens_per_s" in line else ""
-    return (
-        f"{accuracy}{distance}reward {line['reward']:.3f} correct {line['correct']:.3f} "
-        f"length {line['length_mean']:.0f} groups {line['groups_trained']} ({dropped} dropped) "
-        f"entropy {line['entropy'] or 0:.2f} "
-        f"tokens/s {generated}{line['train_tokens_per_s']:,.0f} trained"
-    )
+    parts.append(f"length {line['length_mean']:.0f} groups {line['groups_trained']} ({dropped} dropped)")
+    parts.append(f"entropy {line['entropy'] or 0:.2f}")
+    parts.append("tokens/s")
+    # A replay generates nothing.
+    if "generate_tokens_per_s" in line:
+        parts.append(f"{line['generate_tokens_per_s']:,.0f} generated")
+    parts.append(f"{line['train_tokens_per_s']:,.0f} trained")
+    return " ".join(parts)
 
 
 def _quantiles(name: str, values: Tensor, shares: Sequence[float]) -> Mapping[str, float]:
     """Nearest-rank quantiles ``NAME_p50``; ``torch.quantile`` refuses more than 16M values."""
     ascending = values.sort().values
-    return {f"{name}_p{round(100 * q):02d}": ascending[round(q * (len(ascending) - 1))].item() for q in shares}
+    last = len(ascending) - 1
+    return {f"{name}_p{round(100 * share):02d}": ascending[round(share * last)].item() for share in shares}
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -263,7 +294,8 @@ def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
     )
     for rule, updates in rules:
         faults = [rule(line, limits) for line in lines[-updates:]]
-        if len(faults) == updates and all(faults):
+        has_enough_lines = len(faults) == updates
+        if has_enough_lines and all(faults):
             return f"in {updates} consecutive updates: {faults[-1]}"
     return None
 
@@ -289,7 +321,10 @@ def with_probe(line: Line, delivered: Line) -> dict[str, Any]:
     """The metrics of training and those of the delivery of its weights, whose ``mismatch`` is that of the probe: the
     mismatch on sampled tokens gets a prefix.
     """
-    renamed = {f"{SAMPLED}{name}" if name.startswith("mismatch") else name: value for name, value in line.items()}
+    renamed = {}
+    for name, value in line.items():
+        of_sampled_tokens = name.startswith("mismatch")
+        renamed[f"{SAMPLED}{name}" if of_sampled_tokens else name] = value
     return renamed | dict(delivered)
 
 
@@ -334,8 +369,12 @@ def unused_end(rollouts: Sequence[Rollout], unused: Mapping[int, str]) -> dict[s
 
     ``unused`` has the texts, by id, of tokens that look like an end but do not stop a completion.
     """
-    truncated = [set(rollout.generated(rollout.tokens)[:-1]) for rollout in rollouts if rollout.finish == "length"]
-    counts = Counter(token for tokens in truncated for token in tokens & unused.keys())
+    truncated = [rollout for rollout in rollouts if rollout.finish == "length"]
+    counts: Counter[int] = Counter()
+    for rollout in truncated:
+        # The last token is not inside, and a token counts once per completion.
+        inside = set(rollout.generated(rollout.tokens)[:-1])
+        counts.update(inside & unused.keys())
     if not counts:
         return {}
     token, count = counts.most_common(1)[0]
@@ -345,26 +384,28 @@ def unused_end(rollouts: Sequence[Rollout], unused: Mapping[int, str]) -> dict[s
 def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     """Why an update shows that nearly all groups have zero advantage, or None."""
     dropped: Mapping[str, int] = line["groups_dropped"]
-    same = Counter({reason: count for reason, count in dropped.items() if reason in NON_DIVERSE})
-    graded = line["groups_trained"] + same.total()
-    if not graded or same.total() < limits.non_diverse_share * graded:
+    by_reason = Counter({reason: count for reason, count in dropped.items() if reason in NON_DIVERSE})
+    non_diverse = by_reason.total()
+    graded = line["groups_trained"] + non_diverse
+    if not graded or non_diverse < limits.non_diverse_share * graded:
         return None
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in same.most_common())
-    text = f"{same.total():,} of {graded:,} groups had zero advantage ({reasons})"
-    if line.get("reward_min") is None:
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in by_reason.most_common())
+    text = f"{non_diverse:,} of {graded:,} groups had zero advantage ({reasons})"
+    low, high = line.get("reward_min"), line.get("reward_max")
+    if low is None:
         return f"{text}; use other problems"
-    return f"{text}; rewards were {line['reward_min']:g} to {line['reward_max']:g}: {_non_diverse_advice(same)}"
+    return f"{text}; rewards were {low:g} to {high:g}: {_non_diverse_advice(by_reason)}"
 
 
-def _non_diverse_advice(same: Mapping[str, int]) -> str:
-    if same.get("same-reward"):
+def _non_diverse_advice(by_reason: Mapping[str, int]) -> str:
+    if by_reason.get("same-reward"):
         return "those of a group are equal; raise --temperature, or use other problems"
     return "use other problems, or --diverse-by reward if those of a group differ"
 
 
 def _exceeds(value: float | None, limit: float) -> bool:
     """Whether a value exceeds a limit; a number that is not finite is None in a line of metrics."""
-    return value is None or not value <= limit
+    return value is None or not value <= limit  # NaN exceeds it too
 
 
 def _text(value: float | None) -> str:

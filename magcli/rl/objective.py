@@ -107,27 +107,24 @@ def plan(
         lengths = [sample.length for sample in samples]
         indices_by_micro_batch = greedy_collate(lengths, micro_tokens)
         padding.append(padding_share(lengths, indices_by_micro_batch))
-        mini_batches.append([_pick(samples, indices) for indices in indices_by_micro_batch])
+        mini_batch = [[samples[index] for index in indices] for indices in indices_by_micro_batch]
+        mini_batches.append(mini_batch)
     return UpdatePlan(mini_batches, padding, advantages)
 
 
 def _samples(groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective) -> list[TrainingSample]:
     """The samples of one mini-batch, group after group."""
-    rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
-    numbers = [group.number for group, _ in rollouts]
-    rewards_of_rollouts = [reward for rewards_of_group in rewards for reward in rewards_of_group]
-    lengths = [rollout.num_generated for _, rollout in rollouts]
-    advantages = _advantages(rewards_of_rollouts, numbers, lengths, objective)
-    norm, max_tokens = objective.loss_norm, objective.max_tokens
-    weights = algorithm.token_weights(lengths, numbers, norm=norm, max_tokens=max_tokens).tolist()
+    # All lists have an item for each completion, in this order.
+    group_and_rollout = [(group, rollout) for group in groups for rollout in group.rollouts]
+    numbers = [group.number for group, _ in group_and_rollout]
+    lengths = [rollout.num_generated for _, rollout in group_and_rollout]
+    all_rewards = [reward for rewards_of_group in rewards for reward in rewards_of_group]
+    advantages = _advantages(all_rewards, numbers, lengths, objective)
+    weights = algorithm.token_weights(lengths, numbers, norm=objective.loss_norm, max_tokens=objective.max_tokens)
     return [
         TrainingSample(group.prompt, rollout, advantage, weight, group.temperature)
-        for (group, rollout), advantage, weight in zip(rollouts, advantages, weights, strict=True)
+        for (group, rollout), advantage, weight in zip(group_and_rollout, advantages, weights.tolist(), strict=True)
     ]
-
-
-def _pick(samples: Sequence[TrainingSample], indices: Sequence[int]) -> list[TrainingSample]:
-    return [samples[index] for index in indices]
 
 
 def _advantages_by_group(groups: Sequence[Group], samples: Sequence[TrainingSample]) -> dict[int, list[float]]:
@@ -153,26 +150,32 @@ def pack_samples(samples: Sequence[TrainingSample], device: torch.device) -> Mic
     number depends on values, for which a GPU would have to be waited for.
     """
     packed = pack_completions([(sample.prompt, sample.rollout.tokens) for sample in samples])
-    is_generated = _generated(packed, samples)
-    generated = is_generated.nonzero().squeeze(1)
-    logprobs = _sampler_logprobs(samples)
+    is_generated = _generated(packed, samples)  # [T]
+    generated = is_generated.nonzero().squeeze(1)  # [N]
+    # Only generated tokens are scored; 1 because the others may have 0, by which nothing can be divided.
+    temperature = packed.spread([sample.temperature for sample in samples]).where(is_generated, 1.0)  # [T]
+    sampler = torch.tensor(_sampler_logprobs(samples), dtype=torch.float32)
+    advantage = packed.spread([sample.advantage for sample in samples])
+    weight = packed.spread([sample.weight for sample in samples])
     lengths = torch.tensor([sample.rollout.num_generated for sample in samples])
+    sequence = torch.arange(len(samples)).repeat_interleave(lengths)
     proximal = [sample.proximal for sample in samples if sample.proximal is not None]
     return MicroBatch(
-        packed.to(device),
-        moved(generated, device),
-        scored_tokens(packed, is_generated).to(device),
-        moved(packed.spread([sample.temperature for sample in samples]).where(is_generated, 1.0), device),
-        moved(torch.tensor(logprobs, dtype=torch.float32), device),
-        moved(packed.spread([sample.advantage for sample in samples])[generated], device),
-        moved(packed.spread([sample.weight for sample in samples])[generated], device),
-        moved(torch.arange(len(samples)).repeat_interleave(lengths), device),
-        torch.cat(proximal) if proximal else None,
+        packed=packed.to(device),
+        generated=moved(generated, device),
+        scored=scored_tokens(packed, is_generated).to(device),
+        temperature=moved(temperature, device),
+        sampler=moved(sampler, device),
+        advantage=moved(advantage[generated], device),
+        weight=moved(weight[generated], device),
+        sequence=moved(sequence, device),
+        proximal=torch.cat(proximal) if proximal else None,
     )
 
 
 def _generated(packed: Packed, samples: Sequence[TrainingSample]) -> Tensor:
     """Which tokens of a pack the policy wrote: bool ``[T]``; neither prompts nor what an environment wrote."""
+    # Prompts, which samples share, get 0 from ``spread``.
     is_generated = packed.spread([1.0] * len(samples)) > 0
     for start, sample in zip(packed.starts, samples, strict=True):
         for first, end in sample.rollout.given:
@@ -182,7 +185,10 @@ def _generated(packed: Packed, samples: Sequence[TrainingSample]) -> Tensor:
 
 def _sampler_logprobs(samples: Sequence[TrainingSample]) -> list[float]:
     """The engine's log-probs of the generated tokens."""
-    return [value for sample in samples for value in sample.rollout.generated(sample.rollout.logprobs)]
+    logprobs: list[float] = []
+    for sample in samples:
+        logprobs += sample.rollout.generated(sample.rollout.logprobs)
+    return logprobs
 
 
 def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad: bool = False) -> LogProbs:
@@ -197,8 +203,12 @@ def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad
 
 def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], *, bf16: bool) -> Tensor:
     """The log-probs ``[N]`` of a micro-batch's generated tokens under the current weights, without gradient."""
+
+    def compute(model: PreTrainedModel) -> Tensor:
+        return score(model, pack_samples(samples, model.device), bf16=bf16).values
+
     with torch.no_grad():
-        logprobs: Tensor = sharded(lambda model: score(model, pack_samples(samples, model.device), bf16=bf16).values)
+        logprobs: Tensor = sharded(compute)
     return logprobs
 
 
@@ -213,9 +223,10 @@ def with_proximal(sharded: ShardedModel, samples: Sequence[TrainingSample], *, b
 def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) -> Tensor:
     """Trainer's minus engine's log-probs of the tokens that this version of the weights generated, without gradient."""
     device = logprobs.device
-    sampler = torch.tensor(_sampler_logprobs(samples))
-    chosen = single_version_mask(version, samples).nonzero().squeeze(1)
-    return (logprobs.detach() - moved(sampler, device)).index_select(0, moved(chosen, device))
+    sampler = torch.tensor(_sampler_logprobs(samples))  # [N]
+    of_version = single_version_mask(version, samples).nonzero().squeeze(1)  # indices, of the host (``pack_samples``)
+    log_ratio = logprobs.detach() - moved(sampler, device)
+    return log_ratio.index_select(0, moved(of_version, device))
 
 
 def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tensor:
@@ -271,6 +282,7 @@ def accumulate(
             version=version,
         )
         micro_batch: MicroBatchLoss = sharded(compute)
+        # Token weights are those of the whole mini-batch, so the losses of micro-batches add up to its loss.
         sharded.backward(micro_batch.loss, is_last=number == len(batch))
         losses_of_batch.append(micro_batch.loss.detach())
         metrics.append(micro_batch.metrics)
@@ -297,8 +309,10 @@ def micro_batch_loss(
     taught = _teacher_logprobs(teacher, batch, bf16=bf16) if objective.teacher else None
     new, entropy = score(model, batch, bf16=bf16, entropy_grad=objective.entropy_bonus != 0)
     old, importance = _old_policy(new, batch, objective)
+    # On-policy distillation: what the teacher finds less likely than the policy has a negative advantage.
     reverse_kl = None if taught is None else algorithm.reverse_kl(new, taught)
-    tokens = Tokens(new, old, batch.advantage if reverse_kl is None else -reverse_kl, batch.sequence)
+    advantage = batch.advantage if reverse_kl is None else -reverse_kl
+    tokens = Tokens(new, old, advantage, batch.sequence)
     clips = _clip_stats(tokens, objective)
     divergence = _reference_kl(new, batch, reference, bf16=bf16) if objective.kl else None
     loss = algorithm.weighted_loss(
@@ -325,6 +339,7 @@ def _old_policy(new: Tensor, batch: MicroBatch, objective: Objective) -> tuple[T
     """The old log-probs of the importance ratio, and with ``tis_cap`` the truncated importance weights."""
     if not objective.tis_cap:
         return batch.sampler, None
+    # In the first mini-batch the weights are still those of the proximal policy.
     proximal = new.detach() if batch.proximal is None else batch.proximal
     return proximal, algorithm.truncated_importance(proximal, batch.sampler, cap=objective.tis_cap)
 

@@ -61,15 +61,11 @@ class GroupOutcomes:
     def add(self, group: Group) -> None:
         """Count a finished group."""
         right = sum(reward.correct for reward in group.rewards)
+        is_solved = right > 0 or group.dropped is None
         self.completions += len(group.rewards)
         self.right += right
-        self._solved += right > 0 or group.dropped is None
-        errors = [reward.detail for reward in group.rewards if reward.reason == "reward-error"]
-        if errors:
-            is_first = not self.last_error
-            self.last_error = f"problem {group.problem.get('id')}: {_one_line(errors[-1])}"
-            if is_first:
-                self.on_first_error(self.last_error)
+        self._solved += is_solved
+        self._note_error(group)
         if group.dropped is None:
             self.admitted += 1
             self._rejected.clear()
@@ -78,10 +74,20 @@ class GroupOutcomes:
             self._rewards.add(group)
             self.dropped[group.dropped] += 1
             self._rejected[group.dropped] += 1
-        if group.dropped is None or right:
+        if is_solved:
             self._wrong = WrongStreak()
         else:
             self._wrong.add(group)
+
+    def _note_error(self, group: Group) -> None:
+        """Note the last failure of the reward function in a group, if any."""
+        errors = [reward.detail for reward in group.rewards if reward.reason == "reward-error"]
+        if not errors:
+            return
+        is_first = not self.last_error
+        self.last_error = f"problem {group.problem.get('id')}: {_one_line(errors[-1])}"
+        if is_first:
+            self.on_first_error(self.last_error)
 
     def counts(self) -> dict[str, Any]:
         """The counts of this process, for events."""
@@ -106,6 +112,7 @@ class GroupOutcomes:
 
     def stop_reason(self, batch_groups: int) -> str | None:
         """Why the run should stop after the last group, or None. ``batch_groups``: groups of an update."""
+        # A reward that fails makes nothing right, so its own message comes first.
         return (
             self._reward_fault(batch_groups)
             or self._never_right_fault(batch_groups)
@@ -127,9 +134,11 @@ class GroupOutcomes:
         one and no group trained meanwhile, unless earlier waits for a solved group were nearly as long (``PATIENCE``).
         """
         wrong = self._wrong
-        enough = wrong.completions >= MAX_WRONG and wrong.groups >= batch_groups
+        if wrong.completions < MAX_WRONG or wrong.groups < batch_groups:
+            return None
+        # The groups of this process before the streak, for each solved one.
         earlier_wait = (self.finished - wrong.groups) / self._solved if self._solved else 0.0
-        if not enough or wrong.groups < PATIENCE * earlier_wait:
+        if wrong.groups < PATIENCE * earlier_wait:
             return None
         if self._custom:
             number = f"{wrong.groups:,} consecutive groups of {wrong.completions:,} completions"
@@ -144,7 +153,8 @@ class GroupOutcomes:
         and none could train meanwhile.
         """
         rejected = self._rejected.total()
-        if rejected - self._rejected["all-wrong"] <= MAX_REJECTED_BATCHES * batch_groups:
+        not_all_wrong = rejected - self._rejected["all-wrong"]
+        if not_all_wrong <= MAX_REJECTED_BATCHES * batch_groups:
             return None
         ungraded = any(reason in UNGRADED_ADVICE for reason in self._rejected)
         outcome = "could not train" if ungraded else "had zero advantage"
@@ -156,8 +166,10 @@ class GroupOutcomes:
         reason, count = self._rejected.most_common(1)[0]
         if reason in UNGRADED_ADVICE:
             return UNGRADED_ADVICE[reason]
-        if self._custom or reason == "same-reward":
-            return self._custom_advice() if self._custom else f"{self._rewards.text()}; {EQUAL_ADVICE}"
+        if self._custom:
+            return self._custom_advice()
+        if reason == "same-reward":
+            return f"{self._rewards.text()}; {EQUAL_ADVICE}"
         if self._rewards.differ and reason in ("all-right", "all-wrong"):
             return f"rewards differ within groups ({self._rewards.span()}): try --diverse-by reward"
         if reason == "all-right" and 2 * count > rejected:
@@ -167,7 +179,7 @@ class GroupOutcomes:
     def _custom_advice(self) -> str:
         """Why groups with a custom reward do not train, and what to do."""
         rewards = self._rewards
-        compared_rewards = self._rejected["same-reward"] > 0
+        compared_rewards = self._rejected["same-reward"] > 0  # only --diverse-by reward has this reason
         if rewards.differ and not compared_rewards:
             return (
                 f"the rewards within a group differ ({rewards.span()}), but all of a group are below 1 or all are 1 or "
@@ -199,8 +211,9 @@ class RewardRange:
         self.groups += 1
         self.smallest = min(self.smallest, *totals)
         self.largest = max(self.largest, *totals)
-        spread = min(max(totals) - min(totals), max(correctness) - min(correctness))
-        self.difference = max(self.difference, spread)
+        difference_of_totals = max(totals) - min(totals)
+        difference_of_correctness = max(correctness) - min(correctness)
+        self.difference = max(self.difference, min(difference_of_totals, difference_of_correctness))
 
     @property
     def differ(self) -> bool:
@@ -264,11 +277,13 @@ class WrongStreak:
     def add(self, group: Group) -> None:
         """Count a dropped group without a right completion; completions that could not be graded do not count."""
         graded = [reward for reward in group.rewards if reward.trainable]
+        is_truncated = [rollout.finish == "length" for rollout in group.rollouts]
         self.groups += 1
         self.completions += len(graded)
         self.right_anywhere += sum(reward.correct_anywhere for reward in graded)
-        self.truncated += sum(rollout.finish == "length" for rollout in group.rollouts)
+        self.truncated += sum(is_truncated)
         self.reasons.update(reward.reason for reward in graded)
+        # Totals also differ by format and length, which do not teach the answer.
         correctness = {reward.correctness for reward in graded}
         totals = {reward.total for reward in graded}
         self.rewards_differ |= len(correctness) > 1 and len(totals) > 1

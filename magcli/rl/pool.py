@@ -36,11 +36,13 @@ def forecast(problems: Sequence[Mapping[str, Any]], group_size: int) -> PoolFore
     measured = [row for row in problems if row.get("pass_rate") is not None]
     if not measured:
         return None
-    rates = [float(row["pass_rate"]) for row in measured]
-    shares = [
-        diverse_probability(rate, int(row.get("num_samples") or 1), group_size)
-        for row, rate in zip(measured, rates, strict=True)
-    ]
+    rates: list[float] = []
+    shares: list[float] = []
+    for row in measured:
+        rate = float(row["pass_rate"])
+        num_samples = int(row.get("num_samples") or 1)
+        rates.append(rate)
+        shares.append(diverse_probability(rate, num_samples, group_size))
     return PoolForecast(len(measured), fmean(rates), fmean(shares))
 
 
@@ -57,4 +59,5 @@ def diverse_probability(pass_rate: float, num_samples: int, group_size: int) -> 
 
 def _mean_power(a: float, b: float, power: int) -> float:
     """The mean of p^power for p from the Beta distribution with parameters a and b."""
+    # B(a + power, b) / B(a, b), as logarithms because the gamma function of large numbers overflows.
     return exp(lgamma(a + power) - lgamma(a) + lgamma(a + b) - lgamma(a + b + power))

@@ -53,7 +53,9 @@ def probe_sequences(groups: Sequence[Group], tokens: int) -> list[ProbeSequence]
     most = max((len(group.rollouts) for group in groups), default=0)
     for index in range(most):
         for group in groups:
-            if tokens > 0 and index < len(group.rollouts):
+            if tokens <= 0:
+                return chosen
+            if index < len(group.rollouts):
                 context, scored = _cut(group.prompt, _first_turn(group.rollouts[index]))
                 chosen.append((context, scored[:tokens]))
                 tokens -= len(scored)
@@ -62,12 +64,16 @@ def probe_sequences(groups: Sequence[Group], tokens: int) -> list[ProbeSequence]
 
 def _first_turn(rollout: Rollout) -> tuple[int, ...]:
     """The tokens of a rollout before the first that an environment wrote, which no policy would expect."""
-    return rollout.tokens[: rollout.given[0][0]] if rollout.given else rollout.tokens
+    if not rollout.given:
+        return rollout.tokens
+    start, _ = rollout.given[0]
+    return rollout.tokens[:start]
 
 
 def _cut(prompt: tuple[int, ...], completion: tuple[int, ...]) -> ProbeSequence:
     """A context and the tokens after it: the prompt and the completion, unless the prompt is too long."""
     sequence = (*prompt, *completion)[:SEQUENCE_TOKENS]
+    # What a long prompt has beyond the middle is scored like a completion.
     context = min(len(prompt), SEQUENCE_TOKENS // 2)
     return sequence[:context], sequence[context:]
 
@@ -80,9 +86,10 @@ async def probe(
     Both score the same tokens, at temperature 1: so many, or by default as many as ``probe_tokens`` says.
     """
     sequences = probe_sequences(groups, tokens or probe_tokens(trainer.done, groups))
+    nothing_compared = mismatch_summary([])
     if not sequences:
-        return mismatch_summary([])
-    summaries = [mismatch_summary([])]
+        return nothing_compared
+    summaries = [nothing_compared]
     for scores in await engine.score(sequences):
         scored = scored_groups(sequences, scores, trainer.done)
         summaries.append(await run(partial(trainer.probe_mismatch, scored, settings)))
@@ -90,6 +97,7 @@ async def probe(
 
 
 def _severity(summary: Mapping[str, float]) -> tuple[bool, float]:
+    # Without tokens there is no quantile; any other summary is larger.
     return mismatch_fault(summary) is not None, summary.get("mismatch_p99", -1.0)
 
 
@@ -97,8 +105,10 @@ def scored_groups(sequences: Sequence[ProbeSequence], scores: Scores, version: i
     """The sequences as groups of one completion each, with the log-probs of an engine with this version."""
     groups = []
     for number, ((context, tokens), logprobs) in enumerate(zip(sequences, scores, strict=True)):
-        rollout = Rollout(0, context, tokens, tuple(logprobs), ((0, version),), "length", 0)
-        groups.append(Group(number, {}, context, (rollout,), ("",), (), None))
+        # The version of the weights from the first token on; a mismatch is measured on such tokens only.
+        versions = ((0, version),)
+        rollout = Rollout(0, context, tokens, tuple(logprobs), versions, finish="length", seed=0)
+        groups.append(Group(number, {}, context, (rollout,), texts=("",), rewards=(), dropped=None))
     return groups
 
 

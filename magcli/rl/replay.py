@@ -20,7 +20,6 @@ from magcli.rl.training_stages import TrainingStages
 from magcli.rl.types import Batch, UpdateMetrics
 from magcli.rl.utilization import TRAINER_IDLE, idle_metrics
 from magcli.run.shutdown import SaveFirst
-from magcli.train import checkpoint
 
 OFF_POLICY = "off_policy"
 """The metric that tells a replay from a run that samples; its value is ``replay``."""
@@ -46,12 +45,14 @@ def replay(
             started = time.monotonic()
             update = next(remaining)
             batch = batch_of(update.groups, diverse_by)
+            # Updates since the checkpoint are repeated, in the stages in which they were.
             stage = stages.stage_at(checkpointing.lines[: trainer.done])
             enter(checkpointing.ledger, batch, step=trainer.done + 1, stage=stage)
             ending.started()
             metrics = trainer.learn(batch.trained, stages.settings[stage])
             ending.finished(metrics.seconds)
-            line = metrics_of(trainer, batch, metrics, update.version, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            line = metrics_of(trainer, batch, metrics, update.version, seconds)
             line |= checkpointing.ledger.batch_fields[trainer.done]
             checkpointing.record(trainer.done, batch, metrics.advantages, line)
             if checkpointing.save_due(trainer):
@@ -64,14 +65,18 @@ def replay(
 def enter(ledger: Ledger, batch: Batch, *, step: int, stage: int) -> None:
     """Write what became of an update's groups to the ledger, unless an earlier process has."""
     for group in (*batch.dropped, *batch.trained):
-        if group.number not in ledger.problems:
-            version = min(rollout.versions[0][1] for rollout in group.rollouts)
-            ledger.record(group.number, "reserved", problem=group.problem["id"], version=version, stage=stage)
+        was_reserved = group.number in ledger.problems
+        if not was_reserved:
+            oldest_version = min(rollout.versions[0][1] for rollout in group.rollouts)
+            problem = group.problem["id"]
+            ledger.record(group.number, "reserved", problem=problem, version=oldest_version, stage=stage)
     for group in batch.dropped:
-        if group.number in ledger.outstanding:
+        was_dropped = group.number not in ledger.outstanding
+        if not was_dropped:
             ledger.record(group.number, "dropped", reason=group.dropped)
     if step not in ledger.batches:
-        ledger.record_batch([group.number for group in batch.trained], "taken", step=step, stage=stage)
+        trained = [group.number for group in batch.trained]
+        ledger.record_batch(trained, "taken", step=step, stage=stage)
 
 
 def metrics_of(trainer: Trainer, batch: Batch, metrics: UpdateMetrics, version: int, seconds: float) -> dict[str, Any]:
@@ -81,9 +86,10 @@ def metrics_of(trainer: Trainer, batch: Batch, metrics: UpdateMetrics, version: 
     """
     trained_share = metrics.seconds / seconds
     idle = idle_metrics("trainer_idle", {"saving": 1.0 - trained_share}, TRAINER_IDLE)
+    of_training = training_metrics(metrics)
     line: dict[str, Any] = {"step": trainer.done, "lr": trainer.last_lr, OFF_POLICY: "replay"}
     line |= group_metrics(batch.trained, batch.dropped, version)
-    line |= {name: value for name, value in training_metrics(metrics).items() if not name.startswith("mismatch")}
+    line |= {name: value for name, value in of_training.items() if not name.startswith("mismatch")}
     speed = line["trained_tokens"] / max(metrics.seconds, 1e-9)
     return line | {"seconds": seconds, "train_tokens_per_s": speed, **idle}
 
@@ -92,8 +98,7 @@ def _save_and_end(
     trainer: Trainer, checkpointing: Checkpointing, ending: SaveFirst, saved_first: Callable[[int], None]
 ) -> None:
     """Write the checkpoint of the last update, unless there is one, and end the command."""
-    folder = checkpointing.folder.checkpoints
-    if checkpoint.latest(folder) != checkpoint.step_folder(folder, trainer.done):
+    if not checkpointing.is_saved(trainer):
         checkpointing.save(trainer)
     trainer.controller.finish_save()
     saved_first(trainer.done)

@@ -79,17 +79,19 @@ class GroupSampler:
         rule = replace(settings.rule, test_seed=number)
         sampling = settings.sampling
         job = GroupJob(name, problem, messages, sampling, rule, completion_ended, environment_works)
-        running: dict[int, asyncio.Task[Graded]] = {}
+        tasks: dict[int, asyncio.Task[Graded]] = {}
         try:
             async for rollout in self.engine.sample(prompt, sampling, seeds=seeds):
                 if self.episodes is None:
-                    running[rollout.index] = asyncio.create_task(self._graded(rollout, job))
+                    tasks[rollout.index] = asyncio.create_task(self._graded(rollout, job))
                     completion_ended(rollout)
                 else:
-                    running[rollout.index] = asyncio.create_task(self._episode(self.episodes, rollout, job))
-            done = [await running[index] for index in range(self.group_size)]
+                    # The rollout is only the first turn; the episode says when it has ended.
+                    tasks[rollout.index] = asyncio.create_task(self._episode(self.episodes, rollout, job))
+            # They end in any order, but a group has them in that of its seeds.
+            done = [await tasks[index] for index in range(self.group_size)]
         finally:
-            await _cancelled([task for task in running.values() if not task.done()])
+            await _cancelled([task for task in tasks.values() if not task.done()])
         return self._group(number, problem, prompt, done, sampling.temperature)
 
     def _group(
@@ -100,21 +102,21 @@ class GroupSampler:
         done: Sequence[Graded],
         temperature: float,
     ) -> Group:
-        rewards = [each.reward for each in done]
+        rewards = [completion.reward for completion in done]
         totals = [reward.total for reward in rewards]
         correct = [reward.correct for reward in rewards]
         reasons = [reward.reason for reward in rewards]
-        dropped = drop_reason(totals, correct, reasons, by=self.diverse_by)
+        is_episode = self.episodes is not None
         return Group(
-            number,
-            problem,
-            tuple(prompt),
-            tuple(each.rollout for each in done),
-            tuple(each.text for each in done),
-            tuple(rewards),
-            dropped,
-            temperature,
-            tuple(each.messages for each in done) if self.episodes is not None else (),
+            number=number,
+            problem=problem,
+            prompt=tuple(prompt),
+            rollouts=tuple(completion.rollout for completion in done),
+            texts=tuple(completion.text for completion in done),
+            rewards=tuple(rewards),
+            dropped=drop_reason(totals, correct, reasons, by=self.diverse_by),
+            temperature=temperature,
+            messages=tuple(completion.messages for completion in done) if is_episode else (),
         )
 
     async def _graded(self, rollout: Rollout, job: GroupJob) -> Graded:

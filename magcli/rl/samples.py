@@ -24,13 +24,16 @@ def samples_of(run: Path, step: int) -> list[Sample]:
         rows = read_columns(path, Sample._fields)
     except DataError:
         return []
-    places = np.linspace(0, rows.num_rows - 1, min(NUM_SAMPLES, rows.num_rows)).round().astype(int)
-    return [
-        Sample(_cut(row["prompt"]), _cut(row["completion"]), row["reward"], row["reason"] or "")
-        for row in rows.take(places).to_pylist()
-    ]
+    # Evenly spaced: neighbouring rows are of one group.
+    count = min(NUM_SAMPLES, rows.num_rows)
+    indices = np.linspace(0, rows.num_rows - 1, count).round().astype(int)
+    samples = []
+    for row in rows.take(indices).to_pylist():
+        samples.append(Sample(_cut(row["prompt"]), _cut(row["completion"]), row["reward"], row["reason"] or ""))
+    return samples
 
 
 def _cut(text: str | None) -> str:
     text = text or ""
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [... {len(text) - MAX_TEXT:,} more characters]"
+    left_out = len(text) - MAX_TEXT
+    return text if left_out <= 0 else f"{text[:MAX_TEXT]} [... {left_out:,} more characters]"

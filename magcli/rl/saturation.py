@@ -52,32 +52,39 @@ def fit(rewards: Sequence[float]) -> RewardCurve | None:
 
     if len(rewards) < MIN_UPDATES:
         return None
-    values = np.asarray(rewards, dtype=float)
+    values = np.asarray(rewards, dtype=float)  # [T]
     updates = np.arange(len(values))
+    # The curve is linear in gain and end, so only its time needs a grid: K times, in updates.
     times = np.geomspace(2, 10 * len(values), 100)
-    decays = np.exp(-updates / times[:, None])
+    decays = np.exp(-updates / times[:, None])  # [K, T]
     gains, ends, errors = _fits(values, decays)
     best = int(errors.argmin())
+    # Of three parameters: level, gain and time.
     variance = errors[best] / (len(values) - 3)
-    total_error = float(((values - values.mean()) ** 2).sum())
-    is_rise = gains[best] > 0 and (total_error - errors[best]) / 2 >= MIN_F * variance
+    error_of_constant = float(((values - values.mean()) ** 2).sum())
+    # F is the error that each of the two parameters besides the level explains, over the residual variance.
+    explained = (error_of_constant - errors[best]) / 2
+    is_rise = gains[best] > 0 and explained >= MIN_F * variance
     if not is_rise:
         return None
     possible = errors - errors[best] <= DEVIANCE * variance
     slowest = times[possible].max()
     reached = 1 - np.exp(-updates[-1] / slowest)
-    return RewardCurve(float(ends[best] - gains[best]), float(ends[best]), float(reached))
+    start = ends[best] - gains[best]
+    return RewardCurve(float(start), float(ends[best]), float(reached))
 
 
 def _fits(
     values: NDArray[np.float64], decays: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Gain, end and squared error of the least-squares curve for each row of decays ``[K, T]`` of values ``[T]``."""
+    # Linear regression of the values on a row of decays: its slope is -gain, its intercept the end.
     centred_values = values - values.mean()
     centred_decays = decays - decays.mean(axis=1, keepdims=True)
     gains = -(centred_decays @ centred_values) / (centred_decays**2).sum(axis=1)
     ends = values.mean() + gains * decays.mean(axis=1)
-    errors = ((centred_values + gains[:, None] * centred_decays) ** 2).sum(axis=1)
+    residuals = centred_values + gains[:, None] * centred_decays  # [K, T]
+    errors = (residuals**2).sum(axis=1)
     return gains, ends, errors
 
 
@@ -85,6 +92,9 @@ def saturated(rewards: Sequence[float]) -> bool:
     """Whether nearly the whole gain has been reached, by the fits after each of the last updates."""
     if len(rewards) < MIN_UPDATES:
         return False
-    lengths = range(len(rewards), len(rewards) - CONFIRMATIONS, -1)
-    curves = (fit(rewards[:length]) for length in lengths)
-    return all(curve is not None and curve.reached >= SATURATED for curve in curves)
+    # The newest fit first: for a run that still rises it is the only one.
+    for length in range(len(rewards), len(rewards) - CONFIRMATIONS, -1):
+        curve = fit(rewards[:length])
+        if curve is None or curve.reached < SATURATED:
+            return False
+    return True

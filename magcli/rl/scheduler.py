@@ -101,6 +101,7 @@ class RolloutScheduler:
         for number in self.store.numbers():
             group = self.store.load(number)
             if number not in self.ledger.graded:
+                # A kill came between the file of the group and its event.
                 self._record_outcome(group)
             if group.dropped is not None:
                 self.dropped.append(group)
@@ -129,7 +130,11 @@ class RolloutScheduler:
         self.admission.batch = self.settings.batch_groups
         self.sampler.engine.set_concurrency(self._concurrency)
         self.trainer_turns_to(self.admission.waits_for())
-        trained = await (self._collect_synchronous() if self.synchronous else self._collect_asynchronous())
+        if self.synchronous:
+            trained = await self._collect_synchronous()
+        else:
+            trained = await self._collect_asynchronous()
+        # In this order the tables of a run do not depend on which group ended first.
         dropped = sorted(self.dropped, key=lambda group: group.number)
         self.dropped = []
         self.trainer_turns_to("training")
@@ -165,15 +170,16 @@ class RolloutScheduler:
 
     def _measure(self) -> None:
         """Note for the idle times what slots and trainer do from now on."""
-        now, total = self.clock(), self._concurrency
+        now = self.clock()
         self.utilization.trainer(self.trainer_state, now)
-        engines_work = self.generates_during_updates or self._trainer_is_waiting or self.trainer_state == "evaluation"
-        if engines_work:
-            running = min(self.admission.in_flight + self.evaluating, self.sampler.engine.num_slots)
-            idle: SlotState = "verifier" if self.trainer_state == "verifier" else "admission"
-            self.utilization.slots(running, total, idle, now)
-        else:
-            self.utilization.slots(0, total, "weights", now)
+        trainer_has_device = not self._trainer_is_waiting and self.trainer_state != "evaluation"
+        if trainer_has_device and not self.generates_during_updates:
+            # On one device the engines wait for the update and its weights.
+            self.utilization.slots(0, self._concurrency, "weights", now)
+            return
+        running = min(self.admission.in_flight + self.evaluating, self.sampler.engine.num_slots)
+        idle: SlotState = "verifier" if self.trainer_state == "verifier" else "admission"
+        self.utilization.slots(running, self._concurrency, idle, now)
 
     @property
     def _trainer_is_waiting(self) -> bool:
@@ -191,17 +197,26 @@ class RolloutScheduler:
                 if self.generates_during_updates:
                     self._start_admitted()  # one batch less waits, so more may be generated
                 return batch
+            # Nothing else runs between the choice and this, so no change is missed.
             self._changed.clear()
             await self._changed.wait()
 
     async def _collect_synchronous(self) -> list[Group]:
         """A batch sampled from the current weights only; dropped groups are replaced in further rounds."""
-        unfinished, self._unfinished = self._unfinished, []
-        self._settle_all(await asyncio.gather(*map(self._roll_out, map(self._restart, unfinished))))
-        while (missing := self.settings.batch_groups - len(self.ready)) > 0:
+        numbers = [self._restart(number) for number in self._unfinished]
+        self._unfinished = []
+        await self._roll_out_all(numbers)
+        while len(self.ready) < self.settings.batch_groups:
+            missing = self.settings.batch_groups - len(self.ready)
             numbers = [self._reserve() for _ in range(missing)]
-            self._settle_all(await asyncio.gather(*map(self._roll_out, numbers)))
+            await self._roll_out_all(numbers)
         return self._take(sorted(self.ready))
+
+    async def _roll_out_all(self, numbers: Sequence[int]) -> None:
+        """Sample and grade groups at once, and store them in the order of their numbers, not of their ends."""
+        groups = await asyncio.gather(*(self._roll_out(number) for number in numbers))
+        for group in groups:
+            self._settle(group)
 
     def _start_admitted(self) -> None:
         """Start groups while the engines have room and the bound on staleness allows it."""
@@ -228,17 +243,19 @@ class RolloutScheduler:
         task.add_done_callback(self._ended)
 
     def _roll_out(self, number: int) -> asyncio.Task[Group]:
-        tokens = 0
+        tokens_of_group = 0
 
         def completion_ended(rollout: Rollout) -> None:
-            nonlocal tokens
-            tokens += rollout.num_generated
+            nonlocal tokens_of_group
+            tokens_of_group += rollout.num_generated
             self.generated_tokens += rollout.num_generated
-            if self.admission.completion_ended(number):
-                self.ledger.record(number, "generated", tokens=tokens, version=self.version)
+            is_last = self.admission.completion_ended(number)
+            if is_last:
+                self.ledger.record(number, "generated", tokens=tokens_of_group, version=self.version)
             self._refill()
 
         def environment_works(change: int) -> None:
+            # The slot is free for another completion while the environment has the turn.
             self.admission.in_flight -= change
             self._refill()
 
@@ -271,10 +288,6 @@ class RolloutScheduler:
             self._failure = error
         self._changed.set()
 
-    def _settle_all(self, groups: Sequence[Group]) -> None:
-        for group in groups:
-            self._settle(group)
-
     def _settle(self, group: Group) -> None:
         """Store a finished group as ready to train or as dropped."""
         group = self.store.add(group)
@@ -290,18 +303,22 @@ class RolloutScheduler:
             raise Stopped(f"rl: {reason}")
 
     def _record_outcome(self, group: Group) -> None:
-        graded = 0 if group.dropped in UNGRADED else len(group.rewards)
+        number, dropped = group.number, group.dropped
+        graded = 0 if dropped in UNGRADED else len(group.rewards)
         correct = sum(reward.correct for reward in group.rewards)
-        self.curriculum.observe(self.ledger.problems[group.number], correct, graded, trains=group.dropped is None)
-        if group.dropped is None:
-            self.ledger.record(group.number, "admitted", right=correct, graded=graded)
+        self.curriculum.observe(self.ledger.problems[number], correct, graded, trains=dropped is None)
+        # A resumed run replays these events to the curriculum in this order.
+        if dropped is None:
+            self.ledger.record(number, "admitted", right=correct, graded=graded)
         else:
-            self.ledger.record(group.number, "dropped", reason=group.dropped, right=correct, graded=graded)
+            self.ledger.record(number, "dropped", reason=dropped, right=correct, graded=graded)
 
     def _take(self, numbers: Sequence[int]) -> list[Group]:
         """Remove the groups of the next update from the ready ones, and record the update before it begins."""
-        counts = {f"problems_{name}": count for name, count in self.curriculum.counts()._asdict().items()}
+        problems = self.curriculum.counts()._asdict()
+        counts = {f"problems_{state}": count for state, count in problems.items()}
         self.ledger.record_batch(numbers, "taken", step=self.version + 1, stage=self.stage, **counts)
+        # After a power cut the same groups are trained again, by the same update.
         self.ledger.sync()
         self.admission.take(numbers)
         self._taken = list(numbers)
@@ -317,5 +334,6 @@ class RolloutScheduler:
         """Cancel the running groups; a resumed run generates them again."""
         for task in self.running:
             task.cancel()
+        # The errors of cancelled groups do not matter.
         await asyncio.gather(*self.running, return_exceptions=True)
         self.running.clear()

@@ -28,16 +28,17 @@ class SendWeights:
 
     def run(self, state: RankState) -> Sent | None:
         """What was sent, of rank 0."""
-        ranks, dtype = state.ranks, self.plan.dtype
+        ranks = state.ranks
         group = _gather_group(state)
         if group is None:
             return None
         transfer = _engines(state).connect(self.meetings) if ranks.rank == 0 else None
         # Nobody gathers while rank 0 still connects: it would be waited for in two places at once.
         wait_for_all(ranks, group)
-        stored = state.model.state_dict(keep_vars=True)
-        tensors = {name: stored[source] for name, source in self.plan.names.items()}
-        for bucket in gathered_buckets(tensors, ranks, group, dtype=dtype, limit=self.bucket_bytes):
+        parameters = state.model.state_dict(keep_vars=True)
+        tensors = {name: parameters[source] for name, source in self.plan.names.items()}
+        # All ranks take part in gathering each bucket; only rank 0 has it whole.
+        for bucket in gathered_buckets(tensors, ranks, group, dtype=self.plan.dtype, limit=self.bucket_bytes):
             if transfer is not None:
                 transfer.send(bucket)
         return None if transfer is None else self._sent(transfer)

@@ -36,6 +36,7 @@ class ShareWeights:
             sweep()  # a rank that was lost on this machine may have left a file
         buffers = {name for name, _ in state.model.named_buffers()}
         parameters = {name: tensor for name, tensor in untied(gathered).items() if name not in buffers}
+        # The file lives until its stack is closed.
         stack = ExitStack()
         file = stack.enter_context(shared(parameters, dtype=self.dtype, folder=self.folder))
         state.kept.append(stack)

@@ -8,7 +8,8 @@ A group is read back after it is written, so that an update repeated after a kil
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, repeat
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ class RolloutStore:
         """Write a finished group; returns it as read back."""
         rows = rollout_rows([group], None, {}, self._schema)
         self._write(self._file(group.number), rows, manifest.Link("rl", "", {"group": group.number}))
+        # Rewards and temperatures are rounded to float32 in the file.
         return groups_of([rows])[0]
 
     def load(self, number: int, advice: str = "remove it, and the group is generated again") -> Group:
@@ -103,7 +105,9 @@ class RolloutStore:
     def read_table(self, step: int) -> Batch:
         """The batch in the table of an update; DataError if it is damaged."""
         groups = self._read(self._run.rollouts_of(step))
-        return Batch([g for g in groups if g.dropped is None], [g for g in groups if g.dropped is not None])
+        trained = [group for group in groups if group.dropped is None]
+        dropped = [group for group in groups if group.dropped is not None]
+        return Batch(trained, dropped)
 
     def tables(self) -> Iterator[Path]:
         """The tables of all updates, in order."""
@@ -139,9 +143,25 @@ def rollout_rows(
     groups: Sequence[Group], step: int | None, advantages: Mapping[int, Sequence[float]], schema: pa.Schema = ROLLOUT
 ) -> pa.RecordBatch:
     """Groups as rows of a run's rollouts, one per rollout; ``step`` is None while they wait."""
-    rows = [
-        {
-            **{name: str(group.problem.get(name) or "") for name in PROBLEM.names},
+    rows = [row for group in groups for row in _rows_of(group, step, advantages.get(group.number))]
+    has_parts = REWARD_PARTS in schema.names
+    rewards = reward_columns([reward for group in groups for reward in group.rewards], custom=has_parts)
+    reward_names = rewards.schema.names
+    other_fields = [field for field in schema if field.name not in reward_names]
+    others = pa.RecordBatch.from_pylist(rows, pa.schema(other_fields))
+    # Both have the same rows; the columns are put together in the order of the schema.
+    arrays = [(rewards if name in reward_names else others).column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _rows_of(group: Group, step: int | None, advantages: Sequence[float] | None) -> Iterator[dict[str, Any]]:
+    """A row for each rollout of a group, without its reward; ``advantages`` are those of its rollouts."""
+    # Only episodes have messages.
+    conversations = group.messages or [()] * len(group.rollouts)
+    problem = {name: str(group.problem.get(name) or "") for name in PROBLEM.names}
+    for rollout, text, messages in zip(group.rollouts, group.texts, conversations, strict=True):
+        yield {
+            **problem,
             "sample": rollout.index,
             "completion": text,
             "num_tokens": rollout.num_generated,
@@ -153,43 +173,38 @@ def rollout_rows(
             "versions": [{"start": start, "version": version} for start, version in rollout.versions],
             "group": group.number,
             "step": step,
-            "advantage": advantages[group.number][rollout.index] if group.number in advantages else None,
+            "advantage": None if advantages is None else advantages[rollout.index],
             "dropped": group.dropped,
             "temperature": group.temperature,
             "kind": group.kind,
             "messages": list(messages),
             "given": [{"start": start, "end": end} for start, end in rollout.given],
         }
-        for group in groups
-        for rollout, text, messages in zip(group.rollouts, group.texts, group.messages or repeat(()), strict=False)
-    ]
-    has_parts = REWARD_PARTS in schema.names
-    rewards = reward_columns([reward for group in groups for reward in group.rewards], custom=has_parts)
-    columns = rewards.schema.names
-    others = pa.RecordBatch.from_pylist(rows, pa.schema([field for field in schema if field.name not in columns]))
-    arrays = [(rewards if name in columns else others).column(name) for name in schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def groups_of(batches: Iterable[pa.RecordBatch]) -> list[Group]:
     """The inverse of ``rollout_rows``: groups in the order of their rows."""
     rows = [row for batch in batches for row in batch.to_pylist()]
-    return [group_of(list(members)) for _, members in groupby(rows, key=lambda row: row["group"])]
+    return [group_of(list(rows_of_group)) for _, rows_of_group in groupby(rows, key=itemgetter("group"))]
 
 
 def group_of(rows: Sequence[Mapping[str, Any]]) -> Group:
     """A group from its rows, one for each rollout in their order."""
-    first, prompt = rows[0], tuple(rows[0]["prompt_tokens"])
+    first = rows[0]
+    problem = {name: first[name] for name in PROBLEM.names}
+    # The rollouts share one prompt instead of equal ones.
+    prompt = tuple(first["prompt_tokens"])
+    is_episode = "messages" in first
     return Group(
-        first["group"],
-        {name: first[name] for name in PROBLEM.names} | {"kind": first.get("kind")},
-        prompt,
-        tuple(_rollout(row, prompt) for row in rows),
-        tuple(row["completion"] for row in rows),
-        tuple(map(reward_of, rows)),
-        first["dropped"],
-        first["temperature"],
-        tuple(tuple(row["messages"]) for row in rows) if "messages" in first else (),
+        number=first["group"],
+        problem={**problem, "kind": first.get("kind")},
+        prompt=prompt,
+        rollouts=tuple(_rollout(row, prompt) for row in rows),
+        texts=tuple(row["completion"] for row in rows),
+        rewards=tuple(reward_of(row) for row in rows),
+        dropped=first["dropped"],
+        temperature=first["temperature"],
+        messages=tuple(tuple(row["messages"]) for row in rows) if is_episode else (),
     )
 
 
@@ -213,9 +228,10 @@ def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
         DataError: the file is truncated or damaged.
     """
     try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:  # columns are chosen by index
-            wanted = [reader.schema.get_field_index(name) for name in names]
-        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        # Arrow takes the numbers of the columns, which are in the schema, so the file is opened twice.
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
+            indices = [reader.schema.get_field_index(name) for name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=indices)
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file, options=options) as reader:
             rows = reader.read_all()
             rows.validate(full=True)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,16 +49,19 @@ class StoredRollouts:
         DataError: there are none, a column is missing, or a table is damaged.
     """
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.is_run = (place / "run.json").is_file()
-        self._tables = tables_of(place) if self.is_run else [place]
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.is_run = (path / "run.json").is_file()
+        self._tables = tables_of(path) if self.is_run else [path]
         self._names = table.read(str(self._tables[0])).schema.names
-        if missing := [name for name in COLUMNS if name not in self._names]:
+        missing = [name for name in COLUMNS if name not in self._names]
+        if missing:
+            lacks = ", ".join(missing[:NAMED])
+            if len(missing) > NAMED:
+                lacks += " and others"
             raise DataError(
-                f"rl: {place} cannot be replayed: it lacks {', '.join(missing[:NAMED])}"
-                f"{' and others' if missing[NAMED:] else ''}; give the folder of a run of magcli rl, or the table of "
-                "its -o: only these have the token ids and log-probs of their sampler"
+                f"rl: {path} cannot be replayed: it lacks {lacks}; give the folder of a run of magcli rl, or the "
+                "table of its -o: only these have the token ids and log-probs of their sampler"
             )
 
     @property
@@ -71,29 +75,31 @@ class StoredRollouts:
     def sha256(self) -> str:
         """SHA-256 over the rollouts; another one once their run has gone on."""
         if self.is_run:
-            return digest_of(self.place)
-        source = table.read(str(self.place))
+            return digest_of(self.path)
+        source = table.read(str(self.path))
         for _ in source.rows:  # some formats have their digest only at their end
             pass
         return str(source.sha256)
 
     def history(self, stage: str) -> Mapping[str, Any]:
         """The settings with which a stage made a table; empty without a record."""
-        links = [link for link in table.read(str(self.place)).chain if link.stage == stage]
+        links = [link for link in table.read(str(self.path)).chain if link.stage == stage]
         return links[-1].config if links else {}
 
     def count(self) -> int:
         """The number of updates."""
         if self.is_run:
             return len(self._tables)
-        return sum(1 for _ in groupby(step for batch in self._batches() for step in batch.column("step").to_pylist()))
+        steps = (step for batch in self._batches() for step in batch.column("step").to_pylist())
+        return sum(1 for _ in groupby(steps))
 
     def updates(self, after: int = 0) -> Iterator[StoredUpdate]:
         """The updates in order, without the first ``after``."""
-        for number, (step, rows) in enumerate(groupby(self._rows(), key=lambda row: row["step"])):
-            if number >= after:
-                members = (list(rows_of_group) for _, rows_of_group in groupby(rows, key=lambda row: row["group"]))
-                yield StoredUpdate(step - 1, [group_of(rows_of_group) for rows_of_group in members])
+        by_step = groupby(self._rows(), key=itemgetter("step"))
+        for step, rows in islice(by_step, after, None):
+            by_group = groupby(rows, key=itemgetter("group"))
+            groups = [group_of(list(rows_of_group)) for _, rows_of_group in by_group]
+            yield StoredUpdate(step - 1, groups)
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         for batch in self._batches():
@@ -114,12 +120,10 @@ class StoredRollouts:
         for batch in self._batches():
             self._check_tokens(batch)
             rows += batch.select(LIGHT).to_pylist()
-            for name in ("prompt_tokens", "tokens"):
-                largest_id = max(largest_id, pc.max(pc.list_flatten(batch.column(name))).as_py() or 0)
-            longest_prompt = max(
-                longest_prompt, pc.max(pc.list_value_length(batch.column("prompt_tokens"))).as_py() or 0
-            )
-        updates = [list(members) for _, members in groupby(rows, key=lambda row: row["step"])]
+            prompts, completions = batch.column("prompt_tokens"), batch.column("tokens")
+            longest_prompt = max(longest_prompt, _largest(pc.list_value_length(prompts)))
+            largest_id = max(largest_id, _largest(pc.list_flatten(prompts)), _largest(pc.list_flatten(completions)))
+        updates = [list(members) for _, members in groupby(rows, key=itemgetter("step"))]
         self._check_order(updates, group_size)
         for members in updates:
             self._check_trains(members, diverse_by)
@@ -127,56 +131,68 @@ class StoredRollouts:
 
     def _check_tokens(self, batch: pa.RecordBatch) -> None:
         """Refuse rows without token ids, or without a log-prob for each."""
-        lengths = {name: pc.list_value_length(batch.column(name)) for name in ("prompt_tokens", "tokens", "logprobs")}
-        paired = pc.equal(lengths["tokens"], lengths["logprobs"])
-        complete = pc.and_(pc.fill_null(paired, False), pc.is_valid(lengths["prompt_tokens"]))
-        if batch.num_rows and not pc.all(complete).as_py():
-            row = complete.index(pa.scalar(False)).as_py()
-            group = batch.column("group")[row].as_py()
-            raise DataError(
-                f"rl: {self.place} cannot be replayed: a completion of group {group} lacks its token ids, or log-probs "
-                "for them; only rollouts as magcli rl stores them have both"
-            )
+        prompt_lengths = pc.list_value_length(batch.column("prompt_tokens"))
+        token_lengths = pc.list_value_length(batch.column("tokens"))
+        logprob_lengths = pc.list_value_length(batch.column("logprobs"))
+        # The length of a missing list is null, and so is what it is compared with.
+        has_logprobs = pc.fill_null(pc.equal(token_lengths, logprob_lengths), False)
+        is_complete = pc.and_(has_logprobs, pc.is_valid(prompt_lengths))
+        row = is_complete.index(pa.scalar(False)).as_py()
+        if row == -1:
+            return
+        group = batch.column("group")[row].as_py()
+        raise DataError(
+            f"rl: {self.path} cannot be replayed: a completion of group {group} lacks its token ids, or log-probs "
+            "for them; only rollouts as magcli rl stores them have both"
+        )
 
     def _check_order(self, updates: Sequence[Sequence[Mapping[str, Any]]], group_size: int) -> None:
         """Refuse updates out of order, and groups that are not whole or not together."""
         steps = [members[0]["step"] for members in updates]
         if None in steps or steps != sorted(set(steps)):
-            raise DataError(f"rl: {self.place} cannot be replayed: its rows are not in the order of the column step")
+            raise DataError(f"rl: {self.path} cannot be replayed: its rows are not in the order of the column step")
         seen: set[int] = set()
         for members in updates:
-            for number, rows in groupby(members, key=lambda row: row["group"]):
+            for number, rows in groupby(members, key=itemgetter("group")):
                 samples = [row["sample"] for row in rows]
-                if number in seen or samples != list(range(group_size)):
+                is_whole = samples == list(range(group_size))
+                if number in seen or not is_whole:
                     raise DataError(
-                        f"rl: {self.place} cannot be replayed: group {number} has {len(samples)} completions in a row, "
+                        f"rl: {self.path} cannot be replayed: group {number} has {len(samples)} completions in a row, "
                         f"not --group-size {group_size} in order; a replay needs whole groups, as magcli rl wrote them"
                     )
                 seen.add(number)
 
     def _check_trains(self, members: Sequence[Mapping[str, Any]], diverse_by: DiverseBy) -> None:
         """Refuse an update without a group that trains."""
-        groups = [list(rows) for _, rows in groupby(members, key=lambda row: row["group"])]
-        if all(_reason(rows, diverse_by) for rows in groups):
-            raise DataError(
-                f"rl: no group of update {members[0]['step']} in {self.place} trains with --diverse-by {diverse_by}; "
-                "give --diverse-by none"
-            )
+        for _, rows_of_group in groupby(members, key=itemgetter("group")):
+            rows = list(rows_of_group)
+            rewards = [row["reward"] for row in rows]
+            correct = [row["correct"] for row in rows]
+            reasons = [row["reason"] for row in rows]
+            if drop_reason(rewards, correct, reasons, by=diverse_by) is None:
+                return
+        raise DataError(
+            f"rl: no group of update {members[0]['step']} in {self.path} trains with --diverse-by {diverse_by}; "
+            "give --diverse-by none"
+        )
 
 
-def _reason(rows: Sequence[Mapping[str, Any]], diverse_by: DiverseBy) -> str | None:
-    """Why a group does not train, from its rows; None if it does."""
-    rewards, correct, reasons = ([row[name] for row in rows] for name in ("reward", "correct", "reason"))
-    return drop_reason(rewards, correct, reasons, by=diverse_by)
+def _largest(values: pa.Array) -> int:
+    """The largest of some integers, 0 without any."""
+    return int(pc.max(values).as_py() or 0)
 
 
 def batch_of(groups: Sequence[Group], diverse_by: DiverseBy) -> Batch:
     """The groups that train and those that do not, by their stored rewards."""
     decided = [replace(group, dropped=_dropped(group, diverse_by)) for group in groups]
-    return Batch([g for g in decided if g.dropped is None], [g for g in decided if g.dropped is not None])
+    trained = [group for group in decided if group.dropped is None]
+    dropped = [group for group in decided if group.dropped is not None]
+    return Batch(trained, dropped)
 
 
 def _dropped(group: Group, diverse_by: DiverseBy) -> str | None:
     totals = [reward.total for reward in group.rewards]
     correct = [reward.correct for reward in group.rewards]
-    return drop_reason(totals, correct, [reward.reason for reward in group.rewards], by=diverse_by)
+    reasons = [reward.reason for reward in group.rewards]
+    return drop_reason(totals, correct, reasons, by=diverse_by)

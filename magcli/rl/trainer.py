@@ -47,7 +47,12 @@ Value = TypeVar("Value")
 MAX_BAD_UPDATES = 5
 """Consecutive updates without a finite gradient after which the run stops."""
 
-PADDING = TrainingSample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
+PADDING = TrainingSample(
+    prompt=(0,),
+    rollout=Rollout(index=0, prompt=(0,), tokens=(), logprobs=(), versions=((0, 0),), finish="stop", seed=0),
+    advantage=0.0,
+    weight=0.0,
+)
 """A sample without generated tokens: the micro-batch of ranks that would otherwise have one less than others."""
 
 
@@ -93,8 +98,9 @@ class Trainer:
         if self.controller.is_elsewhere:
             path, sent = self.controller.run([ShareWeights(dtype, self.weights_folder)] * self.controller.size)
             return WeightFile(path), sent
-        every = untied(self.controller.weights(dtype))
-        parameters = {name: tensor for name, tensor in every.items() if name not in self.controller.facts.buffers}
+        tensors = untied(self.controller.weights(dtype))
+        buffers = self.controller.facts.buffers
+        parameters = {name: tensor for name, tensor in tensors.items() if name not in buffers}
         if dtype is None:
             return parameters, digests(parameters)
         packed = pack(parameters, dtype)
@@ -115,6 +121,7 @@ class Trainer:
 
     def probe_mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with an engine (``mismatch_summary``) on groups that it scored at the current version."""
+        # Log-probs do not depend on advantages, and a user's function is not to see groups without rewards.
         objective = replace(settings.objective, advantage="")
         no_rewards = [[0.0] * len(group.rollouts) for group in groups]
         return compare(self.controller, groups, objective, self.numerics, rewards=no_rewards, version=self.done)
@@ -131,6 +138,7 @@ class Trainer:
         Raises:
             Stopped: several updates in a row had no finite gradient.
         """
+        # Linear, from 1 / warmup of the learning rate in the first update.
         warmup = min(1.0, (self.done + 1) / self.warmup) if self.warmup else 1.0
         self.last_lr = self.lr * warmup
         with self._changing:
@@ -145,6 +153,7 @@ class Trainer:
                 version=None if self.is_replay else self.done,
             )
             self.done += 1
+        # Only optimizer steps with a finite gradient have a norm.
         self.bad_updates = 0 if metrics.norms else self.bad_updates + 1
         if self.bad_updates == MAX_BAD_UPDATES:
             raise Stopped(f"rl: no finite gradient in {MAX_BAD_UPDATES} updates up to {self.done}; try a lower --lr")
@@ -152,7 +161,10 @@ class Trainer:
 
     def _rewards(self, groups: Sequence[Group]) -> list[list[float]]:
         rewards = [[reward.total for reward in group.rewards] for group in groups]
-        return shuffled(rewards, [self.seed, self.done]) if self.shuffle_rewards else rewards
+        if not self.shuffle_rewards:
+            return rewards
+        # A repeated update has the same order again.
+        return shuffled(rewards, [self.seed, self.done])
 
 
 def update(
@@ -181,9 +193,10 @@ def update(
     tasks = [Learn(share, objective, numerics, lr, version) for share in shares]
     learned: UpdateMetrics = controller.run(tasks)
     micro_batches = [samples for share in shares for batch in share for samples in batch]
+    num_micro_batches = sum(samples[0] is not PADDING for samples in micro_batches)
     return replace(
         learned,
-        num_micro_batches=sum(samples[0] is not PADDING for samples in micro_batches),
+        num_micro_batches=num_micro_batches,
         padding=planned.padding,
         advantages=planned.advantages,
         seconds=time.monotonic() - started,
@@ -207,7 +220,9 @@ def compare(
     micro_tokens = numerics.micro_tokens
     planned = plan(groups, rewards, objective, groups_per_step=len(groups), micro_tokens=micro_tokens)
     shares = _by_rank(controller, planned.mini_batches, micro_tokens)
-    return mismatch_summary(controller.run([Compare(share[0], numerics, version) for share in shares]))
+    # All groups are one mini-batch.
+    log_ratios = controller.run([Compare(share[0], numerics, version) for share in shares])
+    return mismatch_summary(log_ratios)
 
 
 def _by_rank(controller: RankController, batches: list[MiniBatch], micro_tokens: int) -> list[list[MiniBatch]]:
@@ -228,9 +243,14 @@ def split_over_ranks(batches: Sequence[MiniBatch], size: int, budget: int, hidde
     shares: list[list[MiniBatch]] = [[] for _ in range(size)]
     for batch in batches:
         samples = [sample for micro_batch in batch for sample in micro_batch]
-        by_rank = micro_batches_by_rank([sample.length for sample in samples], budget=budget, size=size, hidden=hidden)
-        for share, micro_batches in zip(shares, by_rank, strict=True):
-            share.append([[samples[index] for index in indices] or [PADDING] for indices in micro_batches])
+        lengths = [sample.length for sample in samples]
+        indices_by_rank = micro_batches_by_rank(lengths, budget=budget, size=size, hidden=hidden)
+        for share, indices_of_rank in zip(shares, indices_by_rank, strict=True):
+            mini_batch: MiniBatch = []
+            for indices in indices_of_rank:
+                # A rank without samples computes with the others all the same, as all of them gather weights.
+                mini_batch.append([samples[index] for index in indices] or [PADDING])
+            share.append(mini_batch)
     return shares
 
 
@@ -248,6 +268,7 @@ class Compare:
         for samples in self.batch:
             logprobs = current_logprobs(state.sharded, samples, bf16=self.numerics.bf16)
             parts.append(mismatch(logprobs, samples, self.version))
+        # Copies from a GPU run on, and are waited for once.
         sent = [sent_back(part) for part in parts]
         wait_for(state.ranks.device)
         return _of_all_ranks(state.ranks, sent)

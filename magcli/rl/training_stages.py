@@ -95,19 +95,25 @@ class TrainingStages:
         if last.until is None:
             return None
         stage_starts = starts(self.options, lines)
+        last_has_begun = len(stage_starts) == len(self.options)
         lines_of_last = lines[stage_starts[-1] :]
-        if len(stage_starts) < len(self.options) or not has_ended(last, lines_of_last):
+        if not last_has_begun or not has_ended(last, lines_of_last):
             return None
-        curve = saturation.fit(rewards(lines_of_last)) if last.until == "saturated" else None
-        why = f"{last.until}: {curve.text()}" if curve else last.until
+        why: str = last.until
+        if last.until == "saturated":
+            curve = saturation.fit(rewards(lines_of_last))
+            # There is none if the number of updates ended the stage before the rule.
+            if curve is not None:
+                why += f": {curve.text()}"
         return f"{why}; ended after {len(lines)} updates"
 
 
 def starts(stages: Sequence[StageOptions], lines: Sequence[Line]) -> list[int]:
     """The number of updates before each stage that has begun. The last stage never ends."""
     stage_starts = [0]
+    # After each update in turn, by what was known then.
     for updates_done in range(1, len(lines) + 1):
-        if len(stage_starts) >= len(stages):
+        if len(stage_starts) >= len(stages):  # also for no stages
             break
         stage = stages[len(stage_starts) - 1]
         lines_of_stage = lines[stage_starts[-1] : updates_done]
@@ -128,20 +134,24 @@ def length_stalled(lines: Sequence[Line]) -> bool:
     """Whether completions have stopped growing: the mean length of the last 20 updates is less than 2% above that of
     the 20 before them. Lengths are those of all sampled completions, trained or not.
     """
-    recent = [line["length_mean"] for line in lines[-2 * LENGTH_WINDOW :]]
-    if len(recent) < 2 * LENGTH_WINDOW:
+    lengths = [line["length_mean"] for line in lines[-2 * LENGTH_WINDOW :]]
+    if len(lengths) < 2 * LENGTH_WINDOW:
         return False
-    return fmean(recent[LENGTH_WINDOW:]) < (1 + GROWTH) * fmean(recent[:LENGTH_WINDOW])
+    before = fmean(lengths[:LENGTH_WINDOW])
+    recent = fmean(lengths[LENGTH_WINDOW:])
+    return recent < (1 + GROWTH) * before
 
 
 def data_easy(lines: Sequence[Line]) -> bool:
     """Whether more than half of the groups of the last 10 updates were all correct and so had zero advantage."""
     if len(lines) < EASY_WINDOW:
         return False
-    recent = lines[-EASY_WINDOW:]
-    right = sum(line["groups_dropped"].get("all-right", 0) for line in recent)
-    generated = sum(line["groups_trained"] + sum(line["groups_dropped"].values()) for line in recent)
-    return bool(right > EASY_SHARE * generated)
+    all_right = generated = 0
+    for line in lines[-EASY_WINDOW:]:
+        dropped = line["groups_dropped"]
+        all_right += dropped.get("all-right", 0)
+        generated += line["groups_trained"] + sum(dropped.values())
+    return all_right > EASY_SHARE * generated
 
 
 def saturated(lines: Sequence[Line]) -> bool:

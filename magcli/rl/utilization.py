@@ -42,6 +42,7 @@ class TimeMeter:
 
     def set(self, workers: Mapping[str, float], now: float) -> None:
         """From ``now`` on, this many workers are in each state."""
+        # Up to this time they were in the states of the last call.
         elapsed = now - self._since
         for state, count in self._workers.items():
             self._worker_seconds[state] += count * elapsed
@@ -50,10 +51,12 @@ class TimeMeter:
     def shares(self, now: float) -> dict[str, float]:
         """The share of the time since the last call that workers were in each state; together 1."""
         self.set(self._workers, now)
-        total = sum(self._worker_seconds.values())
-        shares = {state: seconds / total for state, seconds in self._worker_seconds.items() if total > 0}
+        seconds_by_state = dict(self._worker_seconds)
         self._worker_seconds.clear()
-        return shares
+        total = sum(seconds_by_state.values())
+        if total <= 0:
+            return {}
+        return {state: seconds / total for state, seconds in seconds_by_state.items()}
 
 
 class Utilization:
@@ -77,10 +80,11 @@ class Utilization:
         ``load_share`` is the share of the time in which running sequences stood still while engines loaded weights, if
         the slots were not reported as idle in it.
         """
-        slots, trainer = self._slots.shares(now), self._trainer.shares(now)
-        loading = min(load_share, slots.get("running", 0.0))
-        slots["weights"] = slots.get("weights", 0.0) + loading
-        slots.pop("running", None)
+        slots = self._slots.shares(now)
+        # Sequences that stood still while weights were loaded counted as running.
+        running = slots.pop("running", 0.0)
+        slots["weights"] = slots.get("weights", 0.0) + min(load_share, running)
+        trainer = self._trainer.shares(now)
         trainer.pop("training", None)
         return _idle("generator_idle", slots, SLOT_IDLE) | _idle("trainer_idle", trainer, TRAINER_IDLE)
 

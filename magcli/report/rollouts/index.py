@@ -38,8 +38,10 @@ class Index:
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a chunk."""
         problem_texts = [pc.fill_null(batch.column(name), "").to_pylist() for name in PROBLEM_TEXTS]
-        problems = zip(*problem_texts, strict=True)
-        numbers = [self.problems.setdefault(problem, len(self.problems)) for problem in problems]
+        # The number of each row's problem: its own if it has one, else the next.
+        numbers = [
+            self.problems.setdefault(problem, len(self.problems)) for problem in zip(*problem_texts, strict=True)
+        ]
         self._problem.append(np.array(numbers, np.int32))
         for name in CHOICES:
             self._add_choice(name, batch.column(name))
@@ -56,18 +58,21 @@ class Index:
         self.rows += batch.num_rows
 
     def _add_number(self, name: str, values: Floats) -> None:
-        column = self._numbers.setdefault(name, [])
-        num_missing = self.rows - sum(map(len, column))
+        arrays = self._numbers.setdefault(name, [])
+        num_missing = self.rows - sum(len(array) for array in arrays)
         if num_missing:  # chunks without this column
-            column.append(np.full(num_missing, np.nan, np.float32))
-        column.append(values)
+            arrays.append(np.full(num_missing, np.nan, np.float32))
+        arrays.append(values)
 
     def _add_choice(self, name: str, column: pa.Array) -> None:
-        names = self._names.setdefault(name, {})
+        # Arrow numbers the values of each chunk; the index numbers those of all chunks.
+        number_of = self._names.setdefault(name, {})
         encoded = column.dictionary_encode()
-        values = encoded.dictionary.to_pylist()
-        codes = [names.setdefault(value[:MAX_NAME], len(names)) if value else -1 for value in values]
-        lookup = np.array([*codes, -1], np.int32)  # the last one is for null
+        codes = []
+        for value in encoded.dictionary.to_pylist():
+            code = number_of.setdefault(value[:MAX_NAME], len(number_of)) if value else -1
+            codes.append(code)
+        lookup = np.array([*codes, -1], np.int32)  # the last one, also at -1, is for null
         indices = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
         self._choices.setdefault(name, []).append(lookup[indices])
 
@@ -75,18 +80,21 @@ class Index:
         """The columns that have values: what each is, and its numbers: float32, or int32 codes of its choices."""
         described: list[dict[str, Any]] = []
         parts = []
-        numbers = {name: self._whole(arrays) for name, arrays in self._numbers.items()}
-        has_own = any(name.startswith(OWN) for name in numbers)
-        for name, values in numbers.items():
-            is_unused = has_own and name in STANDARD_PARTS and not np.nan_to_num(values).any()
-            if is_unused or np.isnan(values).all():
+        has_own_parts = any(name.startswith(OWN) for name in self._numbers)
+        for name, arrays in self._numbers.items():
+            values = self._whole(arrays)
+            if np.isnan(values).all():
+                continue
+            is_standard_part = name in STANDARD_PARTS
+            if has_own_parts and is_standard_part and not np.nan_to_num(values).any():
                 continue
             described.append({"name": name, "part": name.startswith((PART, OWN))})
             parts.append(values.astype("<f4").tobytes())
-        for name, arrays in self._choices.items():
-            if self._names[name]:
-                described.append({"name": name, "choices": list(self._names[name])})
-                parts.append(np.concatenate(arrays).astype("<i4").tobytes())
+        for name, codes in self._choices.items():
+            choices = list(self._names[name])
+            if choices:
+                described.append({"name": name, "choices": choices})
+                parts.append(np.concatenate(codes).astype("<i4").tobytes())
         return described, parts
 
     def problem_column(self) -> bytes:
@@ -103,7 +111,7 @@ class Index:
         used = 0
         for problem in self.problems:
             chunk.append(problem)
-            used += sum(map(len, problem))
+            used += sum(len(text) for text in problem)
             if used >= size:
                 yield len(chunk), _columns_of(chunk)
                 chunk, used = [], 0
@@ -116,20 +124,23 @@ class Index:
 
 
 def _columns_of(problems: Sequence[tuple[str, ...]]) -> list[bytes]:
-    columns = zip(*problems, strict=True)
-    return [part for column in columns for part in packing.text_parts(pa.array(column, pa.string()))]
+    parts: list[bytes] = []
+    for column in zip(*problems, strict=True):
+        parts += packing.text_parts(pa.array(column, pa.string()))
+    return parts
 
 
 def _versions(column: pa.Array) -> tuple[Floats, Floats]:
     """The first and the last weight version of each row; NaN for one without."""
+    # The spans of all rows lie end to end: those of a row from its start to its end.
     lengths, spans = packing.lists(column)
     versions = pc.struct_field(spans, "version").to_numpy(zero_copy_only=False).astype(np.float32)
     ends = np.cumsum(lengths)
     starts = ends - lengths
     has_versions = lengths > 0
     first = np.full(len(lengths), np.nan, np.float32)
+    last = first.copy()
     first[has_versions] = versions[starts[has_versions]]
-    last = np.full(len(lengths), np.nan, np.float32)
     last[has_versions] = versions[ends[has_versions] - 1]
     return first, last
 
@@ -141,7 +152,9 @@ def _own_parts(column: pa.Array) -> dict[str, Floats]:
         return parts
     for row, text in enumerate(column.to_pylist()):
         for name, value in _numbers_in(text).items():
-            parts.setdefault(name, np.full(len(column), np.nan, np.float32))[row] = value
+            if name not in parts:
+                parts[name] = np.full(len(column), np.nan, np.float32)
+            parts[name][row] = value
     return parts
 
 

@@ -83,5 +83,8 @@ def _aligned(values: npt.NDArray[np.float32], lengths: Numbers, counts: Numbers)
 def _spans(column: pa.Array, fields: tuple[str, str]) -> list[bytes]:
     """A column of lists of two integers: the number of pairs of each row, all first ones, all second ones."""
     lengths, flat = lists(column)
-    values = [pc.struct_field(flat, name).to_numpy(zero_copy_only=False).astype("<i4") for name in fields]
-    return [lengths.astype("<u4").tobytes(), *(array.tobytes() for array in values)]
+    parts = [lengths.astype("<u4").tobytes()]
+    for name in fields:
+        values = pc.struct_field(flat, name).to_numpy(zero_copy_only=False)
+        parts.append(values.astype("<i4").tobytes())
+    return parts

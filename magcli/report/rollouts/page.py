@@ -52,6 +52,7 @@ def write(path: Path, source: Source) -> Written:
     index, vocabulary = Index(), Vocabulary()
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # The head has the index and the texts of tokens, which are complete only after the chunks behind it.
         with tempfile.TemporaryFile(dir=path.parent, prefix=f".{path.name}.") as body:
             packed = _write_chunks(body, source, index, vocabulary)
             body.seek(0)
@@ -71,19 +72,27 @@ def _write_chunks(body: IO[bytes], source: Source, index: Index, vocabulary: Voc
         packed.rows.append(batch.num_rows)
         body.write(element(f"texts-{number}", _texts_of(batch)))
         tokens = batch.column("tokens")
-        if tokens.null_count < len(tokens):
+        if _has_values(tokens):
             codes = vocabulary.codes(tokens.flatten().fill_null(0).to_numpy())
             body.write(element(f"tokens-{number}", token_parts(batch, codes)))
             packed.has_tokens = True
-            packed.values |= {name for name in TOKEN_VALUES if batch.column(name).null_count < len(tokens)}
+            packed.values |= {name for name in TOKEN_VALUES if _has_values(batch.column(name))}
+    # Problems come last, when all rows have been read.
     for number, (count, parts) in enumerate(index.problem_chunks(CHUNK_BYTES)):
         packed.problems.append(count)
         body.write(element(f"problems-{number}", parts))
     return packed
 
 
+def _has_values(column: pa.Array) -> bool:
+    return bool(column.null_count < len(column))
+
+
 def _texts_of(batch: pa.RecordBatch) -> list[bytes]:
-    return [part for name in TEXTS for part in text_parts(batch.column(name))]
+    parts: list[bytes] = []
+    for name in TEXTS:
+        parts += text_parts(batch.column(name))
+    return parts
 
 
 def _head(source: Source, index: Index, vocabulary: Vocabulary, packed: _Packed) -> bytes:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -59,13 +58,15 @@ def _known(tables: Iterable[Path], every: int) -> Rows:
     groups: dict[tuple[str | None, ...], int] = {}
     for path in tables:
         for batch in table.read(str(path)).rows:
-            known = _with_groups(known_columns(batch), groups)
+            rows = _with_groups(known_columns(batch), groups)
             if every > 1:
-                known = known.filter(pc.equal(_remainder(known.column("group"), every), 0))
-            yield known
+                is_kept = pc.equal(_remainder(rows.column("group"), every), 0)
+                rows = rows.filter(is_kept)
+            yield rows
 
 
 def _remainder(column: pa.Array, divisor: int) -> pa.Array:
+    # Arrow has no such function.
     return pa.array(column.to_numpy(zero_copy_only=False) % divisor)
 
 
@@ -79,21 +80,23 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The batches as one. Their parts of the reward may differ."""
-    combined = pa.concat_tables(map(_as_table, batches), promote_options="default").combine_chunks()
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    combined = pa.concat_tables(tables, promote_options="default").combine_chunks()
     (joined,) = combined.to_batches()
     return joined
 
 
-def _as_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
-
-
 def known_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The columns of the page, in its types; a value of another type that cannot be converted is null."""
-    columns = {name: as_text(_column(batch, name)) for name in (*PROBLEM_TEXTS, *TEXTS, *CHOICES, REWARD_PARTS)}
+    # ``reward_parts`` is JSON, though its name begins like those of parts.
     parts = [name for name in batch.schema.names if name.startswith(PART) and name != REWARD_PARTS]
-    columns |= {name: _cast(_column(batch, name), pa.float64()) for name in (*NUMBERS, *parts)}
-    columns |= {name: _cast(_column(batch, name), kind) for name, kind in LISTS.items()}
+    columns: dict[str, pa.Array] = {}
+    for name in (*PROBLEM_TEXTS, *TEXTS, *CHOICES, REWARD_PARTS):
+        columns[name] = as_text(_column(batch, name))
+    for name in (*NUMBERS, *parts):
+        columns[name] = _cast(_column(batch, name), pa.float64())
+    for name, kind in LISTS.items():
+        columns[name] = _cast(_column(batch, name), kind)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -112,21 +115,21 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def as_text(column: pa.Array) -> pa.Array:
     """A column as text: text as it is, other values as JSON."""
-    if pa.types.is_null(column.type):
-        return column.cast(pa.string())
-    if pa.types.is_string(column.type):
+    kind = column.type
+    if pa.types.is_string(kind):
         return column
-    if pa.types.is_large_string(column.type) or pa.types.is_dictionary(column.type):
+    if pa.types.is_null(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
         return column.cast(pa.string())
-    values = [None if value is None else json.dumps(value, default=str) for value in column.to_pylist()]
-    return pa.array(values, pa.string())
+    texts = [None if value is None else json.dumps(value, default=str) for value in column.to_pylist()]
+    return pa.array(texts, pa.string())
 
 
 def _with_groups(batch: pa.RecordBatch, groups: dict[tuple[str | None, ...], int]) -> pa.RecordBatch:
     """The rows, each with a group: those of one problem at one update are one, if the table does not say."""
-    column = batch.column("group")
-    if not column.null_count:
+    if not batch.column("group").null_count:
         return batch
-    keys = zip(*(batch.column(name).to_pylist() for name in ("step", *PROBLEM_TEXTS)), strict=True)
-    numbers = np.array([groups.setdefault(key, len(groups)) for key in keys], np.float64)
-    return batch.set_column(batch.schema.get_field_index("group"), "group", pa.array(numbers))
+    columns = [batch.column(name).to_pylist() for name in ("step", *PROBLEM_TEXTS)]
+    # The number that the group of these values has, or the next.
+    numbers = [groups.setdefault(values, len(groups)) for values in zip(*columns, strict=True)]
+    index = batch.schema.get_field_index("group")
+    return batch.set_column(index, "group", pa.array(numbers, pa.float64()))

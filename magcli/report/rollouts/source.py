@@ -41,17 +41,20 @@ def of_run(folder: Path, title: str) -> Source | None:
         return None
     options = read_run(folder).options
     checkpoints = sorted(run.checkpoints.glob("step-*"), reverse=True)
-    found, notes = _tokenizer([run.model, *checkpoints, *_models(options)])
+    # The run's own model, or that which it started from: their tokens are the same.
+    tokenizer, notes = _tokenizer([run.model, *checkpoints, *_models(options)])
     num_waiting = len(list(run.groups.glob("g-*.arrow")))
     if num_waiting:
         notes.append(f"{num_waiting:,} groups wait for the next update, and are not here yet.")
-    return _source(title, tables, found, notes)
+    return _source(title, tables, tokenizer, notes)
 
 
 def of_table(path: Path, title: str, chain: Chain) -> Source:
     """The rollouts of one table."""
+    # The newest stage first, which sampled the rollouts.
     models = [model for link in reversed(chain) for model in _models(link.config)]
-    return _source(title, [path], *_tokenizer(models))
+    tokenizer, notes = _tokenizer(models)
+    return _source(title, [path], tokenizer, notes)
 
 
 def _models(options: Mapping[str, Any]) -> list[Path]:
@@ -69,13 +72,13 @@ def _source(title: str, tables: Sequence[Path], tokenizer: Path | None, notes: l
 
 def _tokenizer(models: Sequence[Path]) -> tuple[Path | None, list[str]]:
     """The first tokenizer that can be read, and what to tell the reader if there is none."""
-    found = (path for model in models for path in _files(model))
-    for path in found:
-        try:
-            texts([], path)
-        except ValueError:
-            continue
-        return path, []
+    for model in models:
+        for path in _files(model):
+            try:
+                texts([], path)
+            except ValueError:
+                continue
+            return path, []
     tried = ", ".join(str(model) for model in models) or "no model is recorded"
     return None, [f"No tokenizer was found ({tried}): tokens are shown by their ids."]
 

@@ -30,15 +30,18 @@ class Vocabulary:
 
     def codes(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint32]:
         """The numbers (T,) of tokens (T,); an id that no vocabulary has counts as 0."""
-        tokens = np.where((tokens < 0) | (tokens > MAX_ID), 0, tokens)
-        num_missing = int(tokens.max(initial=0)) + 1 - len(self._code)
+        is_valid = (tokens >= 0) & (tokens <= MAX_ID)
+        tokens = np.where(is_valid, tokens, 0)
+        largest = int(tokens.max(initial=0))
+        num_missing = largest + 1 - len(self._code)
         if num_missing > 0:
             self._code = np.pad(self._code, (0, num_missing), constant_values=-1)
-        unknown = tokens[self._code[tokens] < 0]
-        ascending, first = np.unique(unknown, return_index=True)
-        new = ascending[np.argsort(first)]  # in the order of their first appearance
-        self._code[new] = np.arange(len(self.ids), len(self.ids) + len(new))
-        self.ids += new.tolist()
+        without_code = tokens[self._code[tokens] < 0]
+        ascending, first_index = np.unique(without_code, return_index=True)
+        in_order = ascending[np.argsort(first_index)]  # of their first appearance
+        next_code = len(self.ids)
+        self._code[in_order] = np.arange(next_code, next_code + len(in_order))
+        self.ids += in_order.tolist()
         return self._code[tokens].astype(np.uint32)
 
 
@@ -49,7 +52,7 @@ def texts(ids: Sequence[int], tokenizer: Path | None) -> list[bytes]:
         ValueError: the file is not a tokenizer of Hugging Face.
     """
     by_id = {} if tokenizer is None else _read(tokenizer)
-    return [by_id[number] if number in by_id else f"‹{number}›".encode() for number in ids]
+    return [by_id.get(number, f"‹{number}›".encode()) for number in ids]
 
 
 def _read(tokenizer: Path) -> dict[int, bytes]:
@@ -66,8 +69,10 @@ def _texts_by_id(settings: Mapping[str, Any]) -> dict[int, bytes]:
     names = vocabulary.items() if isinstance(vocabulary, dict) else _numbered(vocabulary)
     to_bytes = _of_bytes if _has_bytes(settings.get("decoder")) else _of_pieces
     texts = {number: to_bytes(name) for name, number in names}
-    added = settings.get("added_tokens") or []
-    return texts | {token["id"]: _utf8(token["content"]) for token in added}
+    # Added tokens, such as those of a chat, are plain text in any vocabulary.
+    for token in settings.get("added_tokens") or []:
+        texts[token["id"]] = _utf8(token["content"])
+    return texts
 
 
 def _numbered(vocabulary: Iterable[Sequence[Any]]) -> Iterable[tuple[str, int]]:
@@ -101,8 +106,9 @@ def _of_bytes(name: str) -> bytes:
 
 
 def _of_pieces(name: str) -> bytes:
-    if found := BYTE.fullmatch(name):
-        return bytes([int(found[1], 16)])
+    byte = BYTE.fullmatch(name)
+    if byte is not None:
+        return bytes.fromhex(byte[1])
     return _utf8(name.replace(SPACE, " "))
 
 
