@@ -10,7 +10,7 @@ The current stage depends only on the metrics of the updates so far, so a resume
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -100,11 +100,12 @@ class TrainingStages:
         if not last_has_begun or not has_ended(last, lines_of_last):
             return None
         why: str = last.until
-        if last.until == "saturated":
+        if not RULES[last.until](lines_of_last):
+            why = f"the last stage has made its {last.updates} updates without reaching {last.until}"
+        elif last.until == "saturated":
             curve = saturation.fit(rewards(lines_of_last))
-            # There is none if the number of updates ended the stage before the rule.
-            if curve is not None:
-                why += f": {curve.text()}"
+            assert curve is not None, "the rule is decided by it"
+            why += f": {curve.text()}"
         return f"{why}; ended after {len(lines)} updates"
 
 
@@ -126,8 +127,7 @@ def has_ended(stage: StageOptions, lines: Sequence[Line]) -> bool:
     """Whether a stage ends after ``lines``, the metrics of its own updates."""
     if stage.updates is not None and len(lines) >= stage.updates:
         return True
-    rules = {"length-stalled": length_stalled, "data-easy": data_easy, "saturated": saturated}
-    return stage.until is not None and rules[stage.until](lines)
+    return stage.until is not None and RULES[stage.until](lines)
 
 
 def length_stalled(lines: Sequence[Line]) -> bool:
@@ -157,6 +157,14 @@ def data_easy(lines: Sequence[Line]) -> bool:
 def saturated(lines: Sequence[Line]) -> bool:
     """Whether the reward has reached nearly all of the gain that its curve is heading for."""
     return saturation.saturated(rewards(lines))
+
+
+RULES: Mapping[str, Callable[[Sequence[Line]], bool]] = {
+    "length-stalled": length_stalled,
+    "data-easy": data_easy,
+    "saturated": saturated,
+}
+"""The stopping rules of a stage, by the value of ``until``."""
 
 
 def rewards(lines: Sequence[Line]) -> list[float]:

@@ -246,6 +246,10 @@ def test_the_rule_of_the_last_stage_ends_the_run() -> None:
     assert stages.end_of_run(lines) == "data-easy; ended after 13 updates"
     assert stages.end_of_run([easy] * 3) is None, "the first stage has rules of its own"
     assert TrainingStages([Stage()], ()).end_of_run(lines) is None
+    bounded = TrainingStages([Stage(updates=12, until="data-easy")], ())
+    ended = "the last stage has made its 12 updates without reaching data-easy; ended after 12 updates"
+    assert bounded.end_of_run([hard] * 12) == ended
+    assert bounded.end_of_run([easy] * 10) == "data-easy; ended after 10 updates"
 
 
 @pytest.mark.parametrize("until", ["length-stalled", "data-easy", "saturated"])
