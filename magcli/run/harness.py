@@ -96,7 +96,8 @@ def execute(
     named = [str(path) for path in configuration.paths(config)]
     read = _read_paths(tables.inputs, [*more_tables, *side_outputs], named)
     _check_distinct([*targets, *side_outputs], read)
-    if owned := stage.owned_dir(config):
+    owned = stage.owned_dir(config)
+    if owned:
         others = [path for path in named if path != str(owned)]
         _check_outside(owned, [*tables.inputs, *targets, *others])
     with contextlib.ExitStack() as stack:
@@ -108,8 +109,9 @@ def execute(
             if not stream.is_stream(target):
                 stack.enter_context(durable.locked(Path(target)))
         job.inputs = open_inputs(stage, config, tables, table.ignore if rows_of_shards else drops.unread)
-        forced = tables.restart or configuration.is_set(config, "always_run")
-        if not forced and all(map(os.path.exists, side_outputs)) and up_to_date(targets, job):
+        is_forced = tables.restart or configuration.is_set(config, "always_run")
+        has_side_outputs = all(map(os.path.exists, side_outputs))
+        if not is_forced and has_side_outputs and up_to_date(targets, job):
             _keep(stage, tables, job)
             return
         if not tables.overwrite:
@@ -158,8 +160,9 @@ def _check_distinct(written: Sequence[str], read: Sequence[str]) -> None:
     """Refuse to write over a path that the same command reads, or to write a path twice."""
     used = set(map(os.path.realpath, read))
     for path in written:
-        usage(os.path.realpath(path) not in used, f"{path} is read or written by this command already; name another")
-        used.add(os.path.realpath(path))
+        location = os.path.realpath(path)
+        usage(location not in used, f"{path} is read or written by this command already; name another")
+        used.add(location)
 
 
 def _check_outside(owned: Path, paths: Sequence[str]) -> None:
@@ -320,7 +323,9 @@ def _chain_of(target: str) -> manifest.Chain:
 
 def up_to_date(targets: Sequence[str], job: Job) -> bool:
     """Whether the outputs are complete, and were made by the same command from the same inputs."""
-    if not targets or any(map(stream.is_stream, targets)) or not all(map(os.path.exists, targets)):
+    if not targets or any(map(stream.is_stream, targets)):
+        return False
+    if not all(map(os.path.exists, targets)):
         return False
     digests = [source.sha256 for source in job.sources]
     if not digests or not all(digests):  # a pipe has its digest only at its end
@@ -367,6 +372,7 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
         _finish_dropped(job, count)
         return count
     count = 0
+    # The table begins with what is certain before its first row; counts and choices follow at its end.
     made = job.history(0)[-1]
     settings = {key: value for key, value in made.config.items() if key != CHOSEN}
     head = seal.pack({"config": settings, "stage": made.stage, "version": made.version})
