@@ -47,7 +47,8 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
     Tests keep the marks that ``make-tests`` gives them.
     """
-    return tables.code_schema(input_schema, CODE_MADE if has_test_marks(input_schema) else CODE, AGREEMENT)
+    code = CODE_MADE if has_test_marks(input_schema) else CODE
+    return tables.code_schema(input_schema, code, AGREEMENT)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -91,12 +92,13 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     problems: list[tuple[str, str]] = []
 
     async def runs_of(id: str, prepared: Prepared) -> list[Cell]:
-        runs = matrix.get(id, prepared.digest) if matrix else None
-        if runs is None:
-            loop = asyncio.get_running_loop()
-            runs = await loop.run_in_executor(threads, run_all, prepared.plan, box, stopped.is_set, retry)
-            if matrix:
-                matrix.put(id, prepared.digest, runs)
+        stored = matrix.get(id, prepared.digest) if matrix else None
+        if stored is not None:
+            return stored
+        loop = asyncio.get_running_loop()
+        runs = await loop.run_in_executor(threads, run_all, prepared.plan, box, stopped.is_set, retry)
+        if matrix:
+            matrix.put(id, prepared.digest, runs)
         return runs
 
     async def decide(row: dict[str, Any]) -> Decision:
