@@ -152,7 +152,8 @@ def slot_attention(
     """A transformers attention function: ``[1, heads, tokens, head_dim]`` to ``[1, tokens, heads, ...]``."""
     kind = scores_of(module, query, scaling, others)
     rows = slot_batch.positions.shape[0]
-    query, key, value = query[0], key[0], value[0]  # [heads, tokens, head_dim], the newest token of each slot first
+    # [heads, tokens, head_dim]: the newest token of each slot, then the prompts
+    query, key, value = query[0], key[0], value[0]
     parts = []
     if rows:
         new_query, new_key, new_value = (tensor[:, :rows].transpose(0, 1) for tensor in (query, key, value))

@@ -114,7 +114,8 @@ class Link:
                 await asyncio.wait([task], timeout=min(WATCH_SECONDS, left))
             if not task.done() or task.exception() is not None:
                 reason = first_line(task.exception()) if task.done() else f"silence for {self._deadline:g} s"
-                self.fail(self.death() if self.llm.errored else self.fault(f"was asked for {awaited}: {reason}"))
+                fault = self.fault(f"was asked for {awaited}: {reason}")
+                self.fail(self.death() if self.llm.errored else fault)
                 self.check()
             return task.result()
         finally:
