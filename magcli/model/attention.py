@@ -77,10 +77,12 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, kind: Scores, dr
     past = total - length
     if past == 0 and kind.is_plain and kind.sees_all(length):
         return _kernel(query, key, value, kind, dropout, is_causal=True)
+
+    # Positions from ``past`` on are those of queries; from ``first`` on those of the keys that a block sees.
     blocks = []
     for start in range(past, total, QUERY_BLOCK):
         stop = min(start + QUERY_BLOCK, total)
-        first = 0 if kind.window is None else max(0, start - kind.window + 1)  # that the first query sees
+        first = 0 if kind.window is None else max(0, start - kind.window + 1)
         queries = query[:, :, start - past : stop - past]
         keys = key[:, :, first:stop]
         values = value[:, :, first:stop]

@@ -90,6 +90,8 @@ def execute(
     if tables.limit:
         settings[LIMIT] = tables.limit
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output, whole=whole)
+
+    # What the command writes must be apart from what it reads.
     more_tables = stage.more_tables(config)
     targets = [*tables.targets, *more_tables]
     side_outputs = [str(path) for path in stage.side_outputs(config)]
@@ -100,6 +102,7 @@ def execute(
     if owned:
         others = [path for path in named if path != str(owned)]
         _check_outside(owned, [*tables.inputs, *targets, *others])
+
     with contextlib.ExitStack() as stack:
         for target in targets:
             table.check_target(target, tables.format if target == tables.output else "")
@@ -108,6 +111,7 @@ def execute(
         for target in targets:
             if not stream.is_stream(target):
                 stack.enter_context(durable.locked(Path(target)))
+        # On a cluster the shards count the lines that cannot be read.
         job.inputs = open_inputs(stage, config, tables, table.ignore if rows_of_shards else drops.unread)
         is_forced = tables.restart or configuration.is_set(config, "always_run")
         has_side_outputs = all(map(os.path.exists, side_outputs))
@@ -139,8 +143,9 @@ def open_inputs(stage: Stage, config: Any, tables: Tables, unread: BadRow) -> Co
     bad = table.ignore if later else unread
     head = stage.head(config)
     sources = [table.read(name, bad, head) for name in tables.inputs]
-    schemas = [source.schema for source in sources]
-    inputs = CountedInputs(sources, schemas, layout.arrange(stage, config, sources))
+    schemas = [source.schema for source in sources]  # before ``arrange`` changes them
+    named = layout.arrange(stage, config, sources)
+    inputs = CountedInputs(sources, schemas, named)
     if tables.limit:
         inputs.select_first(tables.limit)
     if tables.shard:
@@ -193,7 +198,8 @@ def _run(
     schema = stage.schema(config, job.schema)
     dropped_schema = dropped.schema_of(job.schema, stage.learned(config))
     with _dropped_table(job, tables.dropped, dropped_schema):
-        if stage.RESUMES and tables.output is not None and not stream.is_stream(tables.output):
+        has_file = tables.output is not None and not stream.is_stream(tables.output)
+        if stage.RESUMES and has_file:  # next to which the journal is
             job.journal = stack.enter_context(_journal(schema, job, tables))
         made = rows_of_shards(job) if rows_of_shards else stage.run(config, rows, job)
         if job.whole is None:  # of a shard, the command that joins the shards reports

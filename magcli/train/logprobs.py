@@ -194,6 +194,7 @@ class _Score(torch.autograd.Function):
         spare = hidden.new_empty(min(step, rows), vocabulary)
         values, entropies, normalizer, peak = (hidden.new_empty(rows) for _ in range(4))
         factor = weight.to(plan.factors)
+        # A block of logits at a time, and of these as many rows as ``spare`` has.
         with _float32(hidden):
             for part in _parts(0, rows, plan.block):
                 block = logits[part] if plan.store else logits[: part.stop - part.start]
@@ -211,6 +212,7 @@ class _Score(torch.autograd.Function):
                     # What the backward pass subtracts: stored logits are shifted, recomputed ones are not.
                     normalizer[piece] = log_total if plan.store else log_total + top
                     peak[piece] = top if plan.store else 0.0
+
         stored = logits if plan.store else None
         ctx.save_for_backward(hidden, weight, bias, targets, temperature, normalizer, entropies, peak, stored)
         ctx.plan = plan
@@ -241,6 +243,7 @@ class _Score(torch.autograd.Function):
         # With a single block there is nothing to add up: its product is the gradient.
         grad_weight = torch.zeros_like(weight) if for_weight and block != rows else None
         grad_bias = torch.zeros_like(bias) if for_bias else None
+
         with _float32(hidden):
             for part in _parts(0, rows, block):
                 if stored is None:
