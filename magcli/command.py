@@ -112,8 +112,10 @@ def stage_of(name: str) -> Stage:
         UsageError: that of another package cannot be loaded.
     """
     module = f"magcli.stages.{name.replace('-', '_')}"
-    if importlib.util.find_spec(module) is None and (points := plugins.points().select(name=name)):
-        return plugins.load(next(iter(points)))
+    if importlib.util.find_spec(module) is None:
+        points = plugins.points().select(name=name)
+        if points:
+            return plugins.load(next(iter(points)))
     return declared(name, importlib.import_module(module))
 
 

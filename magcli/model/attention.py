@@ -139,8 +139,8 @@ def _weighted(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kind: Sco
     # Query heads that share keys and values are the rows of one product: ``[N, H_kv, groups * rows, width]``.
     queries = query.reshape(count, kv_heads, -1, width)
     products = (queries * kind.scale @ key.transpose(2, 3)).float()
-    by_head = kind.capped(products).view(count, kv_heads, heads // kv_heads, rows, -1)
-    scores = by_head.masked_fill(~mask, -torch.inf)
+    scores = kind.capped(products).view(count, kv_heads, heads // kv_heads, rows, -1)
+    scores = scores.masked_fill(~mask, -torch.inf)
     weights = softmax_with_sinks(scores, kind.sinks).to(value.dtype)
     weights = drop(weights, dropout)
     return (weights.flatten(2, 3) @ value).view(count, heads, rows, -1)

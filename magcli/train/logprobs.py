@@ -110,7 +110,7 @@ def _score_with(
 ) -> tuple[Tensor, Tensor]:
     """``score_rows`` with a model's head."""
     scaled, bias = hidden.float(), head.bias
-    if head.scale != 1.0:  # these are smaller than the logits
+    if head.scale != 1.0:  # cheaper than to scale the logits
         scaled = scaled * head.scale
         bias = None if bias is None else bias * head.scale
     weight = head.weight if plan.factors == head.weight.dtype else head.weight.float()

@@ -51,8 +51,7 @@ def truncate(logprobs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     # A token is kept if those before it have less mass than top_p; the first one always is.
     mass_before = ordered.exp().cumsum(dim=-1).roll(1, dims=-1)
     mass_before[:, 0] = -1.0
-    beyond_p = mass_before >= top_p[:, None]
-    ordered = ordered.masked_fill(beyond_p, -torch.inf).log_softmax(dim=-1)
+    ordered = ordered.masked_fill(mass_before >= top_p[:, None], -torch.inf).log_softmax(dim=-1)
 
     # Back into the order of the vocabulary.
     truncated = torch.empty_like(logprobs).scatter_(1, order, ordered)

@@ -343,20 +343,24 @@ def pack_linears(model: "PreTrainedModel | Decoder", names: Collection[str] | No
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return {}
+    chosen = []
+    for name, module in model.named_modules():
+        if _can_pack(module) and (names is None or name in names):
+            chosen.append(name)
     packed = {}
-    for name, module in list(model.named_modules()):  # a list, since modules are replaced on the way
-        is_chosen = names is None or name in names
-        if is_chosen and isinstance(module, nn.Linear) and _can_pack(module):
-            packed[name] = PackedLinear(module)
-            model.set_submodule(name, packed[name])
+    for name in chosen:  # no list of the layers, which would keep their weights until all are packed
+        linear = model.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        packed[name] = PackedLinear(linear)
+        model.set_submodule(name, packed[name])
     return packed
 
 
-def _can_pack(linear: nn.Linear) -> bool:
+def _can_pack(module: nn.Module) -> bool:
     # A subclass may compute something else.
-    if type(linear) is not nn.Linear or linear.weight.device.type != "cpu":
+    if type(module) is not nn.Linear or module.weight.device.type != "cpu":
         return False
-    if linear.weight.dtype == torch.bfloat16:
+    if module.weight.dtype == torch.bfloat16:
         takes_bf16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
         return takes_bf16
-    return linear.weight.dtype == torch.float32
+    return module.weight.dtype == torch.float32

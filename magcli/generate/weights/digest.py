@@ -149,7 +149,8 @@ def check_arrival(sent: Digests, arrived: Digests, version: int, engine: str = "
     """
     faults = []
     for name in sorted(sent.keys() | arrived.keys()):
-        if fault := _fault(name, sent, arrived):
+        fault = _fault(name, sent, arrived)
+        if fault:
             faults.append(f"{name} {fault}")
     if faults:
         others = f" (and {len(faults) - 1:,} more)" if len(faults) > 1 else ""

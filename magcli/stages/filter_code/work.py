@@ -178,28 +178,29 @@ def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
         counts["tests"] += len(row.pop("tests"))
         for reason, number in row.pop("tests_dropped").items():
             counts[f"tests_{reason}"] += number
-        if unrun := row.pop("cpp_unrun"):
-            counts[f"cpp_{unrun}"] += 1
-        if trivial := row.pop("trivial"):
-            counts[f"trivial_{trivial}"] += 1
+        for column, prefix in (("cpp_unrun", "cpp"), ("trivial", "trivial")):
+            reason = row.pop(column)
+            if reason:
+                counts[f"{prefix}_{reason}"] += 1
         for name, value in row.items():  # the columns left are counts and flags
             counts[name] += int(value)
 
 
 def _report(counts: Counter[str], job: Job) -> None:
     """One line on the tests and wrong solutions of kept problems."""
-    failed = job.drops.counts["not-run"]
-    without_call = _total(counts, "cpp_")
-    job.console.result(
+    text = (
         f"filter-code: {counts['problems']:,} problems keep {counts['tests']:,} tests, "
         f"{counts['outputs_replaced']:,} with a new output, and lose {_total(counts, 'tests_')}; "
         f"{counts['wrong_passing']:,} of {counts['wrong_solutions']:,} wrong solutions pass; {counts['weak']:,} "
         f"problems are weak, and trivial programs pass in {_total(counts, 'trivial_')}"
-        + (f"; C++ solutions cannot be called in {without_call}" if without_call != "0" else "")
-        + (f"; {failed:,} were not judged, as this machine failed: --restart tries again" if failed else ""),
-        event="tests",
-        **counts,
     )
+    without_call = _total(counts, "cpp_")
+    if without_call != "0":
+        text += f"; C++ solutions cannot be called in {without_call}"
+    failed = job.drops.counts["not-run"]
+    if failed:
+        text += f"; {failed:,} were not judged, as this machine failed: --restart tries again"
+    job.console.result(text, event="tests", **counts)
 
 
 def _total(counts: Counter[str], prefix: str) -> str:

@@ -173,7 +173,8 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
 def _report_timeouts(completions: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> None:
     """Report how many verdicts timed out, perhaps only because the machine was busy."""
     for suite, rows in completions.items():
-        if late := sum(row.get("reason") == "timeout" for row in rows):
+        late = sum(row.get("reason") == "timeout" for row in rows)
+        if late:
             text = f"{late} of {len(rows)} verdicts took longer than --verify-deadline and count as wrong"
             job.console.say(f"{suite}: {text}" if suite else text, event="verdict-timeouts", suite=suite, count=late)
 

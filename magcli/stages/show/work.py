@@ -167,12 +167,15 @@ def _turn(turn: dict[str, Any], form: ThoughtForm) -> str:
 
     One without text, such as a tool call, shows its other fields.
     """
-    if full_text := _with_thoughts(turn, form):
-        return f"[{turn['role']}] {full_text}"
-    if (text := turn.get("content")) is not None:
-        return f"[{turn['role']}] {text}"
+    role = f"[{turn['role']}]"
+    full_text = _with_thoughts(turn, form)
+    if full_text:
+        return f"{role} {full_text}"
+    text = turn.get("content")
+    if text is not None:
+        return f"{role} {text}"
     others = {key: value for key, value in turn.items() if key not in ("role", "content") and value is not None}
-    return f"[{turn['role']}] {others}" if others else f"[{turn['role']}]"
+    return f"{role} {others}" if others else role
 
 
 def _with_thoughts(turn: dict[str, Any], form: ThoughtForm) -> str:
