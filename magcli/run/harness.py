@@ -90,19 +90,9 @@ def execute(
     if tables.limit:
         settings[LIMIT] = tables.limit
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output, whole=whole)
-
-    # What the command writes must be apart from what it reads.
-    more_tables = stage.more_tables(config)
-    targets = [*tables.targets, *more_tables]
+    targets = [*tables.targets, *stage.more_tables(config)]
     side_outputs = [str(path) for path in stage.side_outputs(config)]
-    named = [str(path) for path in configuration.paths(config)]
-    read = _read_paths(tables.inputs, [*more_tables, *side_outputs], named)
-    _check_distinct([*targets, *side_outputs], read)
-    owned = stage.owned_dir(config)
-    if owned:
-        others = [path for path in named if path != str(owned)]
-        _check_outside(owned, [*tables.inputs, *targets, *others])
-
+    _check_paths(stage, config, tables, side_outputs)
     with contextlib.ExitStack() as stack:
         for target in targets:
             table.check_target(target, tables.format if target == tables.output else "")
@@ -125,6 +115,19 @@ def execute(
             text = f"{stage.name}: {existing}; it will be replaced at the end"
             console.say(text, event="replaces", output=tables.output)
         _run(stage, config, tables, job, stack, rows_of_shards)
+
+
+def _check_paths(stage: Stage, config: Any, tables: Tables, side_outputs: Sequence[str]) -> None:
+    """Refuse paths by which a command would overwrite what it reads or writes, or use the folder that it owns."""
+    more_tables = stage.more_tables(config)
+    targets = [*tables.targets, *more_tables]
+    named = [str(path) for path in configuration.paths(config)]
+    read = _read_paths(tables.inputs, [*more_tables, *side_outputs], named)
+    _check_distinct([*targets, *side_outputs], read)
+    owned = stage.owned_dir(config)
+    if owned:
+        others = [path for path in named if path != str(owned)]
+        _check_outside(owned, [*tables.inputs, *targets, *others])
 
 
 def _keep(stage: Stage, tables: Tables, job: Job) -> None:
