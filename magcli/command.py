@@ -112,8 +112,10 @@ def stage_of(name: str) -> Stage:
         UsageError: that of another package cannot be loaded.
     """
     module = f"magcli.stages.{name.replace('-', '_')}"
-    if importlib.util.find_spec(module) is None and (points := plugins.points().select(name=name)):
-        return plugins.load(next(iter(points)))
+    if importlib.util.find_spec(module) is None:
+        points = plugins.points().select(name=name)
+        if points:
+            return plugins.load(next(iter(points)))
     return declared(name, importlib.import_module(module))
 
 
@@ -186,13 +188,15 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         info = typer.Option(*flags, help=text, metavar=metavar, rich_help_panel=MAIN_PANEL)
         parameters.append(_parameter(name, Annotated[kind, info], False if kind is bool else None))
 
+    kinds = configuration.field_types(stage.Config)
     if stage.INPUTS:
         argument("inputs", list[str], stage.INPUTS, "TABLE")
-    if positional := stage.positional:
-        several = get_origin(configuration.field_types(stage.Config)[positional]) is tuple
+    positional = stage.positional
+    if positional:
+        takes_several = get_origin(kinds[positional]) is tuple
         text = f"The same as {configuration.flag_name(positional)}."
-        argument("positional", list[str] if several else str, text, positional.upper())
-    if stage.INPUTS and not stage.NEEDS_ALL and "limit" not in configuration.field_types(stage.Config):
+        argument("positional", list[str] if takes_several else str, text, positional.upper())
+    if stage.INPUTS and not stage.NEEDS_ALL and "limit" not in kinds:
         option("limit", int | None, LIMIT, "--limit", "-n")
     if stage.shardable:
         text = "Process one part of the rows: 2/8 is the second eighth; magcli commit joins the outputs."
@@ -208,7 +212,7 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         option("overwrite", bool, OVERWRITE, "--overwrite")
     option("recipe", Path | None, "A TOML recipe; flags override it.", "--recipe", "-r", metavar="FILE")
     option("dry_run", bool, "Print the resolved configuration as JSON, check the inputs, write nothing.", "--dry-run")
-    if MODELS[0] in configuration.field_types(stage.Config):
+    if MODELS[0] in kinds:
         option("allow_missing", bool, ALLOW_MISSING, "--allow-missing")
     option("quiet", bool, "Print only errors to stderr.", "--quiet", "-q")
     option("json_events", bool, "Print events as JSON lines to stderr.", "--json")
@@ -223,9 +227,11 @@ def _option_parameters(stage: Stage) -> list[inspect.Parameter]:
         kind = kinds[field.name]
         if not configuration.has_flag(kind):
             continue
+        flags = [_flags(field.name, kind)]
+        if field.metadata["short"]:
+            flags.append(field.metadata["short"])
         option = typer.Option(
-            _flags(field.name, kind),
-            *filter(None, [field.metadata["short"]]),
+            *flags,
             help=field.metadata["help"] + _default_text(field.default),
             show_default=False,
             rich_help_panel=panel,
@@ -244,14 +250,17 @@ def _option_parameters(stage: Stage) -> list[inspect.Parameter]:
 def _flags(name: str, kind: Any) -> str:
     """The flag of an option, of a switch also the one that turns it off."""
     flag = configuration.flag_name(name)
-    return f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+    if kind is not bool:
+        return flag
+    return f"{flag}/--no-{flag.removeprefix('--')}"
 
 
 def _default_text(default: Any) -> str:
     """A default in brackets, of which Rich would read an unescaped one as markup."""
     if default is True:
         return " \\[on]"
-    if default is None or default is False or default in ((), ""):
+    is_unset = default is None or default is False or default in ((), "")
+    if is_unset:
         return ""
     text = ",".join(map(str, default)) if isinstance(default, tuple) else default
     return f" \\[{text}]"
@@ -261,7 +270,9 @@ def _flag_type(kind: Any) -> Any:
     """The type that Typer parses: optional, tuples as comma-separated text that may be given several times."""
     if get_origin(kind) in (Union, types.UnionType):
         kind = next(arg for arg in get_args(kind) if arg is not type(None))
-    return (list[str] if get_origin(kind) is tuple else kind) | None
+    if get_origin(kind) is tuple:
+        kind = list[str]
+    return kind | None
 
 
 def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) -> None:
@@ -273,22 +284,22 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     tables = {key: arguments.pop(key, None) for key in TABLE_OPTIONS}
     if "limit" not in configuration.field_types(stage.Config):
         tables["limit"] = arguments.pop("limit", None)
-    if stage.positional and (value := arguments.pop("positional", None)):
-        if arguments.get(stage.positional):
-            raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
-        arguments[stage.positional] = tuple(value) if isinstance(value, list) else value
+    if stage.positional:
+        _move_positional(stage.name, stage.positional, arguments)
     tables_of_recipe = _read_recipe(stage, recipe_path, stages) if recipe_path else {}
     own_table = _own_table(stage, tables_of_recipe)
     for key, reason in configuration.removed_in(own_table, stage.Config).items():
         console.warn(f"{stage.name}: {key} in {recipe_path} is no option any more, and ignored: {reason}")
     recipe = configuration.renamed(own_table, stage.Config)
     config = _resolved(stage, recipe, arguments)
-    config = _with_device(_with_kept_pipes(stage, config))
+    config = _with_kept_pipes(stage, config)
+    config = _with_device(config)
     stage.check(config)
     stage = stage.with_work()
     from magcli import execution
 
-    if (limit := tables.get("limit")) is not None and limit < 1:
+    limit = tables.get("limit")
+    if limit is not None and limit < 1:
         raise UsageError(f"{stage.name}: --limit {limit} is not positive")
     if tables["shard"] is not None:
         execution.check_shard(stage, config, tables["shard"])
@@ -304,15 +315,27 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     execution.execute(stage, config, tables, console)
 
 
+def _move_positional(stage: str, option: str, arguments: dict[str, Any]) -> None:
+    """Make the positional argument, if it is given, the value of the option that it stands for."""
+    value = arguments.pop("positional", None)
+    if not value:
+        return
+    if arguments.get(option):
+        raise UsageError(f"{stage}: {option} is given twice, as an argument and as an option")
+    arguments[option] = tuple(value) if isinstance(value, list) else value
+
+
 def _resolved(stage: Stage, recipe: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
     """The configuration: the flags that were given, else the recipe, else the stage's defaults."""
     flags = {}
     for key, value in arguments.items():
-        if value is not None and value != []:
-            flags[key] = ",".join(value) if isinstance(value, list) else value
+        if value is None or value == []:
+            continue
+        flags[key] = ",".join(value) if isinstance(value, list) else value
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
     for _ in range(2):  # defaults may depend on options, such as the folder of a run, and those on its options
-        if defaults := stage.defaults(config):
+        defaults = stage.defaults(config)
+        if defaults:
             config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
     return config
 
@@ -328,20 +351,22 @@ def _with_device(config: Any) -> Any:
 def _with_kept_pipes(stage: Stage, config: Any) -> Any:
     """The options with a copy in place of each named pipe that the stage reads, because it may read it twice."""
     written = {*stage.more_tables(config), *map(str, stage.side_outputs(config))}
-    changes = {}
+    changes: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         parts = value if isinstance(value, tuple) else (value,)
-        paths = [part for part in parts if isinstance(part, str | Path) and str(part) not in written]
-        if any(map(_is_pipe, paths)):
-            kept = tuple(_kept_pipe(part) for part in parts)
-            changes[field.name] = kept if isinstance(value, tuple) else kept[0]
+        if not any(_is_pipe(part) and str(part) not in written for part in parts):
+            continue
+        kept = tuple(_kept_pipe(part) for part in parts)
+        changes[field.name] = kept if isinstance(value, tuple) else kept[0]
     return dataclasses.replace(config, **changes) if changes else config
 
 
-def _is_pipe(path: str | Path) -> bool:
+def _is_pipe(part: Any) -> bool:
+    if not isinstance(part, str | Path):
+        return False
     try:
-        return Path(path).is_fifo()
+        return Path(part).is_fifo()
     except (OSError, ValueError):
         return False
 
@@ -350,9 +375,10 @@ def _kept_pipe(part: Any) -> Any:
     """An option's value with the copy of the named pipe that it is."""
     from magcli.data import pipe
 
-    if not isinstance(part, str | Path) or not _is_pipe(part):
+    if not _is_pipe(part):
         return part
-    return type(part)(pipe.keep(Path(part))) if isinstance(part, str) else pipe.keep(part)
+    copy = pipe.keep(Path(part))
+    return str(copy) if isinstance(part, str) else copy
 
 
 def _models_of_recipe(recipe: Mapping[str, Mapping[str, Any]]) -> list[Path]:
@@ -383,8 +409,9 @@ def _own_table(stage: Stage, recipe: Mapping[str, Mapping[str, Any]]) -> Mapping
     """A stage's table of a recipe; of another stage's table, only the options that this stage has."""
     if not stage.RECIPE_TABLE:
         return recipe.get(stage.name, {})
+    table = recipe.get(stage.RECIPE_TABLE, {})
     names = {*configuration.field_types(stage.Config), *configuration.former_names(stage.Config)}
-    return {key: value for key, value in recipe.get(stage.RECIPE_TABLE, {}).items() if key.replace("-", "_") in names}
+    return {key: value for key, value in table.items() if key.replace("-", "_") in names}
 
 
 def _check_other_table(name: str, table: Mapping[str, Any]) -> None:

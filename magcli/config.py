@@ -37,9 +37,11 @@ class Bounds(NamedTuple):
         return "" if above and below else self._broken()
 
     def _broken(self) -> str:
-        low, high = self.ge if self.gt is None else self.gt, self.le if self.lt is None else self.lt
-        if high is not None:
-            opening, closing = "[" if self.gt is None else "(", "]" if self.lt is None else ")"
+        low = self.ge if self.gt is None else self.gt
+        high = self.le if self.lt is None else self.lt
+        if high is not None:  # an option with an upper bound has a lower one too
+            opening = "[" if self.gt is None else "("
+            closing = "]" if self.lt is None else ")"
             return f"is not in {opening}{low:g}, {high:g}{closing}"
         if low == 0:
             return "is negative" if self.gt is None else "is not positive"
@@ -86,13 +88,22 @@ def opt(
         lt: its values are less than this number.
         le: its values are less or equal.
     """
-    roles = {"positional": positional, "affects_rows": affects_rows, "preview_only": preview_only}
-    roles |= {"owned_dir": owned_dir, "always_run": always_run, "output_table": output_table, "several": several}
-    names = {"short": short, "former": former}
-    bounds = Bounds(gt, ge, lt, le)
-    return dataclasses.field(
-        default=default, metadata={"help": help, "panel": panel, "bounds": bounds, **names, **roles}
-    )
+    metadata = {
+        "help": help,
+        "panel": panel,
+        "short": short,
+        "former": former,
+        "bounds": Bounds(gt, ge, lt, le),
+        # Roles, as in ``with_role``.
+        "positional": positional,
+        "affects_rows": affects_rows,
+        "preview_only": preview_only,
+        "owned_dir": owned_dir,
+        "always_run": always_run,
+        "output_table": output_table,
+        "several": several,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 NO_BOUNDS = Bounds()
@@ -150,13 +161,14 @@ def renamed(options: Mapping[str, Any], config_class: Any) -> dict[str, Any]:
     kinds = field_types(config_class)
     gone = {*former, *getattr(config_class, "REMOVED", {})}
     present = {key: value for key, value in options.items() if _field_name(key) not in gone}
-    names = {_field_name(key) for key in present}
+    present_names = {_field_name(key) for key in present}
     for key, value in options.items():
         name = former.get(_field_name(key))
-        if name is not None and name not in names:
-            present[name] = value
-            if former_type(kinds[name]) is bool and isinstance(value, bool):
-                present[name] = "yes" if value else "no"
+        if name is None or name in present_names:
+            continue
+        if former_type(kinds[name]) is bool and isinstance(value, bool):
+            value = "yes" if value else "no"
+        present[name] = value
     return present
 
 
@@ -168,7 +180,8 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
     """
     kinds = field_types(config_class)
     recipe = renamed(recipe, config_class)
-    values = _by_field_name(recipe, kinds, f"recipe table [{stage}]") | renamed(flags, config_class)
+    values = _by_field_name(recipe, kinds, f"recipe table [{stage}]")
+    values |= renamed(flags, config_class)
     converted = {name: convert(kinds[name], value, f"{stage}.{name}") for name, value in values.items()}
     config = config_class(**converted)
     check_bounds(stage, config)
@@ -185,9 +198,7 @@ def check_bounds(prefix: str, config: Any) -> None:
         bounds: Bounds = field.metadata.get("bounds", NO_BOUNDS)  # a table of a recipe may be a plain dataclass
         if bounds == NO_BOUNDS:
             continue
-        value = getattr(config, field.name)
-        numbers = value if isinstance(value, tuple) else (value,)
-        for number in numbers:
+        for number in _parts(getattr(config, field.name)):
             problem = "" if number is None else bounds.violation(number)
             if problem:
                 raise UsageError(f"{prefix}.{field.name.rstrip('_')}: {number} {problem}")
@@ -195,32 +206,39 @@ def check_bounds(prefix: str, config: Any) -> None:
 
 def paths(config: Any) -> list[Path]:
     """Every path among the options of a stage and its nested tables, including strings that name an existing path."""
-    parts: list[Any] = []
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        parts += value if isinstance(value, tuple) else (value,)
-    found: list[Path] = []
+    own: list[Path] = []
     nested: list[Path] = []
-    for part in parts:
-        if isinstance(part, Path) or (isinstance(part, str) and os.path.exists(part)):
-            found.append(Path(part))
-        elif dataclasses.is_dataclass(part):
-            nested += paths(part)
-    return found + nested
+    for field in dataclasses.fields(config):
+        for part in _parts(getattr(config, field.name)):
+            is_existing = isinstance(part, str) and os.path.exists(part)
+            if isinstance(part, Path) or is_existing:
+                own.append(Path(part))
+            elif dataclasses.is_dataclass(part):
+                nested += paths(part)
+    return own + nested
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    """The values of an option: those of a list, or the only one."""
+    return value if isinstance(value, tuple) else (value,)
 
 
 def has_flag(kind: Any) -> bool:
     """Whether an option of this type can be given as a flag; an array of tables cannot."""
-    return not (get_origin(kind) is tuple and dataclasses.is_dataclass(get_args(kind)[0]))
+    is_list = get_origin(kind) is tuple
+    return not (is_list and dataclasses.is_dataclass(get_args(kind)[0]))
 
 
 def _by_field_name(table: Mapping[str, Any], kinds: Mapping[str, Any], location: str) -> dict[str, Any]:
     """A recipe's table, keyed by the names of the options."""
-    for key in table:
-        if _field_name(key) not in kinds:
-            meant = trl_names.answer(_field_name(key), kinds, str) or did_you_mean(key, kinds)
+    values = {}
+    for key, value in table.items():
+        name = _field_name(key)
+        if name not in kinds:
+            meant = trl_names.answer(name, kinds, str) or did_you_mean(key, kinds)
             raise UsageError(f"{location}: unknown key '{key}'{meant}")
-    return {_field_name(key): value for key, value in table.items()}
+        values[name] = value
+    return values
 
 
 def _field_name(key: str) -> str:
@@ -243,11 +261,12 @@ def check_keys(config_class: Any, stage: str, table: Mapping[str, Any]) -> None:
     kinds = field_types(config_class)
     options = _by_field_name(renamed(table, config_class), kinds, f"recipe table [{stage}]")
     for name, value in options.items():
-        if has_flag(kinds[name]) or not isinstance(value, list):
+        kind = kinds[name]
+        if has_flag(kind) or not isinstance(value, list):
             continue
-        part_kinds = field_types(get_args(kinds[name])[0])
+        table_kinds = field_types(get_args(kind)[0])
         for number, part in enumerate(value, 1):
-            _by_field_name(part, part_kinds, f"{stage}.{name} {number}")
+            _by_field_name(part, table_kinds, f"{stage}.{name} {number}")
 
 
 def read_recipe(path: Path, stages: Iterable[str], *, kind: str = "recipe") -> dict[str, dict[str, Any]]:
@@ -277,7 +296,8 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
     spellings = [choice.replace("-", "_") for choice in names]  # a hyphen in place of an underscore is no difference
     closest = difflib.get_close_matches(name.replace("-", "_"), spellings, n=1)
     if closest:
-        return f"; did you mean '{names[spellings.index(closest[0])]}'?"
+        meant = names[spellings.index(closest[0])]
+        return f"; did you mean '{meant}'?"
     return f"; known: {', '.join(sorted(names))}"
 
 
@@ -287,24 +307,26 @@ def convert(kind: Any, value: Any, name: str) -> Any:
     Raises:
         UsageError: the value cannot be of that type.
     """
-    origin = get_origin(kind)
-    if origin in (Union, types.UnionType):
-        inner = [arg for arg in get_args(kind) if arg is not type(None)]
-        return None if value is None else convert(inner[0], value, name)
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):  # ``T | None``
+        if value is None:
+            return None
+        inner = next(arg for arg in args if arg is not type(None))
+        return convert(inner, value, name)
     if origin is Literal:
-        if value not in get_args(kind):
-            choices = ", ".join(map(str, get_args(kind)))
+        if value not in args:
+            choices = ", ".join(map(str, args))
             raise UsageError(f"{name}: '{value}' is not one of {choices}{_as_text(value)}")
         return value
     if not has_flag(kind):
-        return _tables(get_args(kind)[0], value, name)
+        return _tables(args[0], value, name)
     if origin is tuple:
         parts = value
         if isinstance(value, str):
             parts = [part.strip() for part in value.split(",") if part.strip()]
         if not isinstance(parts, list | tuple):
             raise UsageError(f"{name}: expected a list, got {value!r}")
-        return tuple(convert(get_args(kind)[0], part, name) for part in parts)
+        return tuple(convert(args[0], part, name) for part in parts)
     return _scalar(kind, value, name)
 
 
@@ -318,26 +340,29 @@ def _as_text(value: Any) -> str:
 
 def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
     """An array of tables; messages number them from 1."""
-    if not isinstance(value, list | tuple) or not all(isinstance(table, Mapping) for table in value):
+    is_list = isinstance(value, list | tuple)
+    if not is_list or not all(isinstance(table, Mapping) for table in value):
         raise UsageError(f"{name}: expected tables, each under a line [[{name}]], got {value!r}")
     kinds = field_types(kind)
     tables = []
     for number, table in enumerate(value, 1):
         location = f"{name} {number}"
-        parts = _by_field_name(table, kinds, location)
-        values = {key: convert(kinds[key], part, f"{location}.{key}") for key, part in parts.items()}
-        tables.append(kind(**values))
+        options = {}
+        for key, part in _by_field_name(table, kinds, location).items():
+            options[key] = convert(kinds[key], part, f"{location}.{key}")
+        tables.append(kind(**options))
     return tuple(tables)
 
 
 def _scalar(kind: type, value: Any, name: str) -> Any:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):  # in Python a bool is an int
+    is_bool = isinstance(value, bool)  # in Python a bool is an int too
+    if kind is float and isinstance(value, int) and not is_bool:
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{name}: {value} is not a finite number")
-    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+    if isinstance(value, kind) and not (kind is int and is_bool):
         return value
-    if kind is not bool and isinstance(value, str):
+    if kind is not bool and isinstance(value, str):  # a flag is a text
         try:
             return _scalar(kind, kind(value), name)
         except ValueError:
@@ -361,4 +386,6 @@ def _plain(value: Any) -> Any:
         return str(value)
     if dataclasses.is_dataclass(value):
         return {key: part for key, part in as_json(value).items() if part is not None}
-    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value

@@ -56,7 +56,10 @@ def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THIN
     answer = thoughts.answer(completion).strip()
     strict = _checks.test_instruction_following_strict(example, answer)
     loose = _checks.test_instruction_following_loose(example, answer)
-    broken = [name for name, followed in zip(names, strict.follow_instruction_list, strict=True) if not followed]
+    broken = []
+    for name, is_followed in zip(names, strict.follow_instruction_list, strict=True):
+        if not is_followed:
+            broken.append(name)
     return {
         "total": float(strict.follow_all_instructions),
         "correct_anywhere": loose.follow_all_instructions,

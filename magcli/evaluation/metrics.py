@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -96,9 +96,10 @@ class Estimate(NamedTuple):
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     """Unbiased estimate of the probability that at least one of k samples is correct (Chen et al. 2021, eq. 1)."""
-    if num_samples - num_correct < k:
+    num_wrong = num_samples - num_correct
+    if num_wrong < k:  # every choice of k has a correct one
         return 1.0
-    return 1.0 - comb(num_samples - num_correct, k) / comb(num_samples, k)
+    return 1.0 - comb(num_wrong, k) / comb(num_samples, k)
 
 
 def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
@@ -126,26 +127,31 @@ def merge_answers(problem: Problem, same: Callable[[str, str], bool]) -> Problem
 
     ``same`` is the verifier's equality of two answers, assumed transitive; n texts need at most n(n - 1) / 2 calls.
     """
-    pairs = zip(problem.answers, problem.correct, strict=True)
-    wrong = Counter(answer.strip() for answer, ok in pairs if not ok and answer.strip())
-    spelling: dict[str, str] = {}
+    wrong: Counter[str] = Counter()
+    for answer, is_correct in zip(problem.answers, problem.correct, strict=True):
+        text = answer.strip()
+        if text and not is_correct:
+            wrong[text] += 1
+    spellings: list[str] = []  # one of each answer
+    spelling_of: dict[str, str] = {}
     # The most common spelling of an answer comes first, so the others are replaced by it.
     for text, _ in wrong.most_common():
-        representatives = dict.fromkeys(spelling.values())
-        spelling[text] = next((other for other in representatives if same(text, other)), text)
-    answers = tuple(spelling.get(answer.strip(), answer) for answer in problem.answers)
+        equal = next((other for other in spellings if same(text, other)), None)
+        if equal is None:
+            spellings.append(text)
+        spelling_of[text] = equal or text
+    answers = tuple(spelling_of.get(answer.strip(), answer) for answer in problem.answers)
     return replace(problem, answers=answers)
 
 
 def maj_at_k(problem: Problem, k: int, seed: int) -> float:
     """Expected ``majority_right`` of k of the samples: over all subsets, or random ones if there are many."""
-    answers, correct = problem.answers, problem.correct
-    subsets = _subsets(len(correct), k, [seed, *problem.id.encode("utf-8", "surrogatepass")])
+    seed_of_problem = [seed, *problem.id.encode("utf-8", "surrogatepass")]
     shares = []
-    for subset in subsets:
-        drawn_answers = [answers[index] for index in subset]
-        drawn_correct = [correct[index] for index in subset]
-        shares.append(majority_right(drawn_answers, drawn_correct))
+    for subset in _subsets(len(problem.correct), k, seed_of_problem):
+        answers = [problem.answers[index] for index in subset]
+        correct = [problem.correct[index] for index in subset]
+        shares.append(majority_right(answers, correct))
     return float(np.mean(shares))
 
 
@@ -167,30 +173,39 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
     by_id: dict[str, list[Mapping[str, Any]]] = {}
     prompts: dict[str, str | None] = {}
     for row in rows:
-        if prompts.setdefault(row["id"], row.get("prompt")) != row.get("prompt"):
-            raise DataError(f"id {row['id']!r} belongs to two different problems; ids must be unique")
+        id, prompt = row["id"], row.get("prompt")
+        if prompts.setdefault(id, prompt) != prompt:
+            raise DataError(f"id {id!r} belongs to two different problems; ids must be unique")
         # Without its prompt, which may be long and is the same for all samples.
         sample = {name: value for name, value in row.items() if name != "prompt"}
-        by_id.setdefault(row["id"], []).append(sample)
-    all_rows = [row for samples in by_id.values() for row in samples]
-    has_lengths = any(row.get("num_tokens") is not None for row in all_rows)
-    has_languages = any(row.get("languages") for row in all_rows)
-    has_finish = all(row.get("finish") for row in all_rows)
-    has_formats = any(_has_format(row) is not None for row in all_rows)
-    return [
-        Problem(
+        by_id.setdefault(id, []).append(sample)
+
+    samples = list(chain.from_iterable(by_id.values()))
+    has_lengths = any(sample.get("num_tokens") is not None for sample in samples)
+    has_languages = any(sample.get("languages") for sample in samples)
+    has_finish = all(sample.get("finish") for sample in samples)
+    has_formats = any(_has_format(sample) is not None for sample in samples)
+    problems = []
+    for id, samples in by_id.items():
+        correct = [_correct(sample) for sample in samples]
+        correct_anywhere = [_correct_anywhere(sample) for sample in samples]
+        lengths = [int(_number(sample, "num_tokens")) for sample in samples if has_lengths]
+        one_language = [(sample.get("reward_language") or 0) > 0 for sample in samples if has_languages]
+        truncated = [sample["finish"] == "length" for sample in samples if has_finish]
+        has_format = [_has_format(sample) is not False for sample in samples if has_formats]
+        problem = Problem(
             id=id,
-            answers=tuple(row.get("extracted") or "" for row in samples),
-            correct=tuple(_correct(row) for row in samples),
-            correct_anywhere=tuple(_correct_anywhere(row) for row in samples),
-            lengths=tuple(int(_number(row, "num_tokens")) for row in samples) if has_lengths else (),
-            one_language=tuple((row.get("reward_language") or 0) > 0 for row in samples) if has_languages else (),
-            truncated=tuple(row["finish"] == "length" for row in samples) if has_finish else (),
-            has_format=tuple(_has_format(row) is not False for row in samples) if has_formats else (),
+            answers=tuple(sample.get("extracted") or "" for sample in samples),
+            correct=tuple(correct),
+            correct_anywhere=tuple(correct_anywhere),
+            lengths=tuple(lengths),
+            one_language=tuple(one_language),
+            truncated=tuple(truncated),
+            has_format=tuple(has_format),
             kind=samples[0].get("kind") or "math",
         )
-        for id, samples in by_id.items()
-    ]
+        problems.append(problem)
+    return problems
 
 
 def _correct(row: Mapping[str, Any]) -> bool:
@@ -206,7 +221,8 @@ def _correct(row: Mapping[str, Any]) -> bool:
 
 
 def _correct_anywhere(row: Mapping[str, Any]) -> bool:
-    return bool(_number(row, "correct_anywhere" if "correct_anywhere" in row else "correct"))
+    column = "correct_anywhere" if "correct_anywhere" in row else "correct"
+    return bool(_number(row, column))
 
 
 def _number(row: Mapping[str, Any], column: str) -> float:
@@ -247,7 +263,8 @@ def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> l
     estimates = []
     for name, metric in _metrics(problems, ks, seed).items():
         values = np.array([metric(problem) for problem in problems])
-        estimates.append(Estimate(name, *interval(values, seed, _range(name, 0)), len(problems), num_samples))
+        value, low, high = interval(values, seed, _range(name, 0))
+        estimates.append(Estimate(name, value, low, high, len(problems), num_samples))
     return estimates
 
 
@@ -258,17 +275,16 @@ def of_other_model(estimates: Iterable[Estimate]) -> list[Estimate]:
 
 def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
     """Each metric, ours minus theirs, on the problems that both have."""
-    others = {problem.id: problem for problem in theirs}
-    pairs = [(problem, others[problem.id]) for problem in ours if problem.id in others]
+    theirs_by_id = {problem.id: problem for problem in theirs}
+    pairs = [(our, theirs_by_id[our.id]) for our in ours if our.id in theirs_by_id]
     if not pairs:
         return []
-    num_samples = sum(len(problem.correct) for problem, _ in pairs)
-    of_both = [problem for pair in pairs for problem in pair]
+    num_samples = sum(len(our.correct) for our, _ in pairs)
     differences = []
-    for name, metric in _metrics(of_both, ks, seed).items():
+    for name, metric in _metrics(list(chain.from_iterable(pairs)), ks, seed).items():
         values = np.array([metric(our) - metric(their) for our, their in pairs])
-        bounds = interval(values, seed, _range(name, -1))
-        differences.append(Estimate(f"{name}{DIFFERENCE}", *bounds, len(pairs), num_samples))
+        value, low, high = interval(values, seed, _range(name, -1))
+        differences.append(Estimate(f"{name}{DIFFERENCE}", value, low, high, len(pairs), num_samples))
     return differences
 
 
@@ -316,8 +332,11 @@ def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None =
     if bounds is not None and (values == values[0]).all():
         value = float(values[0])
         lowest, highest = bounds
+        # With a larger share of other values, n draws would all miss them in less than 2.5% of cases.
         unseen = 1 - 0.025 ** (1 / len(values))
-        return value, value - unseen * (value - lowest), value + unseen * (highest - value)
+        low = value - unseen * (value - lowest)
+        high = value + unseen * (highest - value)
+        return value, low, high
     random = np.random.default_rng(seed)
     means = []
     # In blocks of 100, as all resamples at once may need too much memory.
@@ -341,26 +360,27 @@ def compare(sides: Sequence[Side], ks: Sequence[int], seed: int = 0) -> list[dic
 
     Differences are computed for ``ks`` and every other k for which some model has a metric.
     """
-    keys = dict.fromkeys(key for side in sides for key in side.estimates)
+    keys = dict.fromkeys(chain.from_iterable(side.estimates for side in sides))
     ks = [*ks, *known_ks(metric for _, metric in keys)]
     differences = [_differences(side, sides[0], ks, seed) for side in sides]
-    return [
-        _row(key, side, side_differences.get(key))
-        for key in keys
-        for side, side_differences in zip(sides, differences, strict=True)
-        if key in side.estimates
-    ]
+    rows = []
+    for key in keys:
+        for side, differences_of_side in zip(sides, differences, strict=True):
+            if key in side.estimates:
+                rows.append(_row(key, side, differences_of_side.get(key)))
+    return rows
 
 
 def _differences(side: Side, first: Side, ks: Sequence[int], seed: int) -> dict[Key, Estimate]:
     """The differences of a model and the first one, by suite and metric."""
     if side is first:
         return {}
-    return {
-        (suite, difference.metric.removesuffix(DIFFERENCE)): difference
-        for suite, problems in side.problems.items()
-        for difference in paired(problems, first.problems.get(suite, ()), ks, seed)
-    }
+    differences = {}
+    for suite, problems in side.problems.items():
+        for difference in paired(problems, first.problems.get(suite, ()), ks, seed):
+            metric = difference.metric.removesuffix(DIFFERENCE)
+            differences[suite, metric] = difference
+    return differences
 
 
 def _row(key: Key, side: Side, difference: Estimate | None) -> dict[str, Any]:
@@ -378,18 +398,21 @@ def comparison_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
     Shares are in percent; an asterisk marks a difference whose interval excludes 0.
     """
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    with_difference = {row["model"] for row in rows if row.get("difference") is not None}
-    paired = [model for model in models if model in with_difference]
+    models: dict[str, bool] = {}  # whether some row has its difference from the first model
     by_metric: dict[Key, dict[str, Mapping[str, Any]]] = {}
     for row in rows:
-        by_metric.setdefault((row["suite"], row["metric"]), {})[row["model"]] = row
-    head = ["suite", "metric", *models, *(f"{model} - {models[0]}" for model in paired)]
+        model = row["model"]
+        models[model] = models.get(model, False) or row.get("difference") is not None
+        by_metric.setdefault((row["suite"], row["metric"]), {})[model] = row
+    compared = [model for model, has_difference in models.items() if has_difference]
+
+    names = list(models)
+    head = ["suite", "metric", *names, *(f"{model} - {names[0]}" for model in compared)]
     alignment = ["---", "---", *["---:"] * (len(head) - 2)]
     table = [head, alignment]
     for (suite, metric), by_model in by_metric.items():
-        values = [_cell(by_model.get(model), "", "") for model in models]
-        differences = [_cell(by_model.get(model), "difference", "+") for model in paired]
+        values = [_cell(by_model.get(model), "", "") for model in names]
+        differences = [_cell(by_model.get(model), "difference", "+") for model in compared]
         table.append([suite or "-", metric, *values, *differences])
     lines = []
     for cells in table:
@@ -403,8 +426,10 @@ def _cell(row: Mapping[str, Any] | None, name: str, sign: str) -> str:
     """A value or a difference with its interval; empty if there is none."""
     if row is None:
         return ""
-    keys = (name, f"{name}_low", f"{name}_high") if name else ("value", "low", "high")
-    value, low, high = (row.get(key) for key in keys)
+    if name:
+        value, low, high = row.get(name), row.get(f"{name}_low"), row.get(f"{name}_high")
+    else:
+        value, low, high = row.get("value"), row.get("low"), row.get("high")
     if value is None:
         return ""
     unit = scale(row["metric"])
@@ -421,19 +446,27 @@ def labels(names: Sequence[str]) -> list[str]:
 
     If only the suffix differs it is included; equal paths are numbered.
     """
-    # Only the resolved path of a folder such as . or .. has a name.
-    paths = [Path(name) if Path(name).name not in ("", "..") else Path(name).resolve() for name in names]
-    parts = [path.with_suffix("").parts if path.name else path.parts for path in paths]
+    parts_of_paths = [_parts(Path(name)) for name in names]
+    # A label keeps at least the last part of its path.
+    folders = [parts[:-1] for parts in parts_of_paths]
     num_shared = 0
-    # Each keeps at least its last part.
-    while parts and all(len(part) > num_shared + 1 and part[num_shared] == parts[0][num_shared] for part in parts):
+    for folders_at_depth in zip(*folders, strict=False):
+        if len(set(folders_at_depth)) > 1:
+            break
         num_shared += 1
-    short = ["/".join(part[num_shared:]) for part in parts]
+    short = ["/".join(parts[num_shared:]) for parts in parts_of_paths]
     labelled = []
     for label, name in zip(short, names, strict=True):
         is_repeated = short.count(label) > 1
         labelled.append(label + Path(name).suffix if is_repeated else label)
     return distinct(labelled)
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    """The parts of a path without its suffix."""
+    if path.name in ("", ".."):  # only the resolved path of a folder such as . or .. has a name
+        path = path.resolve()
+    return path.with_suffix("").parts if path.name else path.parts
 
 
 def distinct(names: Iterable[str]) -> list[str]:

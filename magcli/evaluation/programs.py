@@ -85,22 +85,22 @@ def _python(script: str) -> dict[str, Any]:
 
 
 def _asserts(row: Row) -> dict[str, Any]:
-    setup = row.get("test_setup_code") or ""
-    whole = "\n".join([setup, *row["test_list"]])
+    setup, tests = row.get("test_setup_code") or "", row["test_list"]
+    whole = "\n".join([setup, *tests])
     asserts = _split_or_none(setup)
     if asserts is not None:
-        return _judged([*asserts, *row["test_list"]]) or _python(whole)
+        return _judged([*asserts, *tests]) or _python(whole)
     # A set-up with other statements goes before every test.
-    tests = [f"{setup}\n{source}" for source in row["test_list"]]
-    return _judged(tests) or _python(whole)
+    with_setup = [f"{setup}\n{source}" for source in tests]
+    return _judged(with_setup) or _python(whole)
 
 
 def _check(row: Row) -> dict[str, Any]:
     script = row["test"]
     name = row.get("entry_point") or ""
-    calls_check = any(
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in ast.parse(script).body
-    )
+    # A script that only defines ``check`` is followed by a call of it.
+    calls = [node for node in ast.parse(script).body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    calls_check = len(calls) > 0
     whole = script if calls_check else f"{script}\ncheck({name})"
     asserts = _split_or_none(script, name)
     by_assert = _judged(asserts, name) if asserts else None

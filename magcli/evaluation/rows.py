@@ -5,6 +5,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +99,7 @@ def _find(suite: Suite, folders: Sequence[str]) -> tuple[Source, Iterator[Row]]:
 
 def _missing_data(suite: Suite, searched: Sequence[str], *, named: bool) -> str:
     """What to do about missing data; ``named``: folders were given by the user."""
-    files = dict.fromkeys(name for source in suite.sources for name in source.files)
+    files = dict.fromkeys(chain.from_iterable(source.files for source in suite.sources))
     hubs = dict.fromkeys(source.hub for source in suite.sources if source.hub)
     origins = dict.fromkeys(source.origin for source in suite.sources if source.origin)
     folders = [folder for folder in searched if folder != str(SHIPPED)]
@@ -167,7 +168,8 @@ def _exercise(folder: Path) -> Row:
             path = folder / ".docs" / name
             row[column] = path.read_text(encoding="utf-8") if path.is_file() else ""
         for column, kind in _EXERCISE_FILES.items():
-            row[column] = {name: (folder / name).read_text(encoding="utf-8") for name in files.get(kind, [])}
+            names = files.get(kind, [])
+            row[column] = {name: (folder / name).read_text(encoding="utf-8") for name in names}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"the exercise {folder} cannot be read: {error}") from None
     return row
@@ -177,7 +179,7 @@ def _parsed(text: str, name: str, names: Sequence[str]) -> list[Row]:
     lines = [line for line in text.split("\n") if line.strip()]
     if name.endswith(".tsv"):
         return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
-    if text.lstrip()[:1] == "[":
+    if text.lstrip().startswith("["):
         rows: list[Row] = json.loads(text)
         return rows
     return [json.loads(line) for line in lines]
@@ -227,7 +229,9 @@ def _between(low: Any, value: Any, high: Any) -> bool:
     bound = low if high is None else high
     if isinstance(bound, str):
         value = str(value)
-    return bool((low is None or low <= value) and (high is None or value <= high))
+    if low is not None and not low <= value:  # NaN is in no range
+        return False
+    return bool(high is None or value <= high)
 
 
 def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> dict[str, Any]:
@@ -236,13 +240,16 @@ def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> 
     prompt = _text(source.prompt, row).strip()
     problem = {"id": id, "suite": suite.name, "kind": suite.kind, "prompt": prompt}
     if source.choices:
-        question = _with_choices(source, row, prompt, random.Random(f"{seed}\0{id}"))
+        rng = random.Random(f"{seed}\0{id}")
+        question = _with_choices(source, row, prompt, rng)
         problem |= {"prompt": question.prompt, "answer": question.letter}
     elif suite.kind == "code":
         problem |= programs.with_tests(source.tests, row)
     elif source.answer:
         problem["answer"] = _text(source.answer, row)
-    return problem | {name: _plain(_value(row, name)) for name in source.keep}
+    for name in source.keep:
+        problem[name] = _plain(_value(row, name))
+    return problem
 
 
 def _text(template: str, row: Row) -> str:
@@ -264,10 +271,9 @@ def _as_text(value: Any) -> str:
     """A value as text: empty for None, lists line by line, files concatenated, the user's turn of a chat."""
     if value is None:
         return ""
-    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
-        return "\n".join(value.values())
     if isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False)
+        is_files = all(isinstance(text, str) for text in value.values())
+        return "\n".join(value.values()) if is_files else json.dumps(value, ensure_ascii=False)
     if isinstance(value, list):
         lines = [part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in value]
         return "\n".join(lines)
@@ -291,10 +297,11 @@ def _with_choices(source: Source, row: Row, prompt: str, rng: random.Random) -> 
         stem = prompt
         options = [str(_value(row, name)).strip() for name in source.choices]
         right = 0
-    order = rng.sample(range(len(options)), len(options))
+    order = rng.sample(range(len(options)), len(options))  # the option at each position
     lines = [f"({letter}) {options[index]}" for letter, index in zip(LETTERS, order, strict=False)]
     statement = "\n".join([stem, "", *lines, "", INSTRUCTION])
-    return Question(statement, LETTERS[order.index(right)])
+    right_letter = LETTERS[order.index(right)]
+    return Question(statement, right_letter)
 
 
 def _inline(prompt: str, letter: str) -> tuple[str, list[str], int]:

@@ -137,7 +137,8 @@ def load(names: Sequence[str]) -> list[Suite]:
     for name in names:
         for suite in _load(name):
             earlier, same = by_name.setdefault(suite.name, (name, suite))
-            if (same.digest, same.folder.resolve()) != (suite.digest, suite.folder.resolve()):
+            is_same_folder = same.folder.resolve() == suite.folder.resolve()
+            if same.digest != suite.digest or not is_same_folder:
                 raise UsageError(
                     f"evaluate.suite: {earlier} and {name} are both called {suite.name}; rename one of them"
                 )
@@ -200,9 +201,10 @@ def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suit
     rest = dict(table)
     sampling = rest.pop("sampling", {})
     tables = rest.pop("source", [])
-    options = {
-        key: convert(kind, rest.pop(key), f"suite {name}: {key}") for key, kind in _SUITE_KEYS.items() if key in rest
-    }
+    options = {}
+    for key, kind in _SUITE_KEYS.items():
+        if key in rest:
+            options[key] = convert(kind, rest.pop(key), f"suite {name}: {key}")
     if rest:
         key = next(iter(rest))
         raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, (*_SUITE_KEYS, 'sampling', 'source'))}")
@@ -253,8 +255,9 @@ def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
     values = {}
     for key, value in table.items():
         kind = kinds[key]
-        is_single = kind == tuple[str, ...] and isinstance(value, str)
-        values[key] = convert(kind, [value] if is_single else value, f"suite {name}: {key}")
+        if kind == tuple[str, ...] and isinstance(value, str):  # one text stands for a list of it
+            value = [value]
+        values[key] = convert(kind, value, f"suite {name}: {key}")
     return shape(**values)
 
 

@@ -43,8 +43,11 @@ def calls(answer: str) -> list[Call] | None:
 
 
 def _all(texts: Sequence[str]) -> list[Call] | None:
+    calls: list[Call] = []
     try:
-        return [call for text in texts for call in _read(json.loads(text))]
+        for text in texts:
+            calls += _read(json.loads(text))
+        return calls
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
@@ -83,8 +86,10 @@ def _defaults(function: Mapping[str, Any]) -> dict[str, Any]:
 
 def _canonical(call: Call, defaults: Mapping[str, Mapping[str, Any]]) -> str:
     """A call in a canonical form: with defaults, sorted arguments and one spelling of numbers."""
-    arguments = {**defaults.get(call["name"], {}), **call["arguments"]}
-    return f"{call['name']} {json.dumps(_plain(arguments), sort_keys=True, ensure_ascii=False)}"
+    name = call["name"]
+    arguments = {**defaults.get(name, {}), **call["arguments"]}
+    text = json.dumps(_plain(arguments), sort_keys=True, ensure_ascii=False)
+    return f"{name} {text}"
 
 
 def _plain(value: Any) -> Any:

@@ -185,10 +185,11 @@ class StreamedMessage:
 
     def reply(self) -> dict[str, Any]:
         """The same as a reply that is not streamed; errors as ``read_stream``."""
-        is_whole = self.is_done or (self._finish is not None and self._usage is not None)
+        has_finish, has_usage = self._finish is not None, self._usage is not None
+        is_whole = self.is_done or (has_finish and has_usage)
         if not is_whole:
             raise BrokenReply("the stream ended before the completion did")
-        if self._finish is not None and self._usage is None:
+        if has_finish and not has_usage:
             raise UncountedReply
         message: dict[str, Any] = {key: text.getvalue() for key, text in self._texts.items()}
         if self._content_of_other_type is not None:
@@ -237,7 +238,7 @@ def token_count(usage: Any) -> int:
     if count is None:
         raise WrongReply(f"the reply lacks usage.completion_tokens: usage is {excerpt(usage)}")
     is_number = isinstance(count, int | float) and not isinstance(count, bool)
-    is_whole = is_number and math.isfinite(count) and count == int(count)
+    is_whole = is_number and math.isfinite(count) and count == int(count)  # some servers count in floats
     if not is_whole or not 0 <= count <= MAX_TOKENS:
         raise WrongReply(f"usage.completion_tokens is {excerpt(count)}, which is no number of tokens")
     return int(count)
@@ -247,10 +248,13 @@ def excerpt(value: Any) -> str:
     """The beginning of a value of a reply, in one line of printable characters."""
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
+    # Cut first: a reply may be very long.
     text = value[: 2 * EXCERPT] if isinstance(value, str) else _SHORT.repr(value)
     line = " ".join(text.split())
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
-    return shown if len(shown) <= EXCERPT else shown[:EXCERPT] + " ..."
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)  # without the quotes
+    if len(shown) > EXCERPT:
+        shown = shown[:EXCERPT] + " ..."
+    return shown
 
 
 def _short() -> reprlib.Repr:

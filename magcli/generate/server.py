@@ -288,7 +288,8 @@ class ServerGenerator:
         chunks = self._chunks(reply, stall)
         if reply.status_code == 200:
             return await _content(reply, chunks, may_stream=path == COMPLETIONS)
-        raise self._refusal(reply.status_code, await read_error(chunks), path, _retry_after(reply))
+        text = await read_error(chunks)
+        raise self._refusal(reply.status_code, text, path, _retry_after(reply))
 
     def _refusal(self, status: int, text: str, path: str, retry_after: float = 0.0) -> Exception:
         """The error that a status other than 200 stands for; ``text`` is what the server says."""
@@ -365,7 +366,9 @@ def _completion(reply: Any, url: str, form: ThoughtForm) -> Completion:
     if text is None or finish not in FINISHES:
         raise PromptRefused(f"{url}: no completion, finish {excerpt(finish)!r}: {excerpt(reply)}")
     try:
-        return Completion(whole_characters(text), token_count(reply.get("usage")), FINISHES[finish])
+        whole = whole_characters(text)
+        num_tokens = token_count(reply.get("usage"))
+        return Completion(whole, num_tokens, FINISHES[finish])
     except WrongReply as error:
         raise EnvironmentFault(f"{url}: {error}") from error
 
@@ -380,7 +383,9 @@ def _full_text(thoughts: object, content: object, finish: object, form: ThoughtF
     if isinstance(thoughts, str):
         text = f"{form.opening}{thoughts}"
         return f"{text}{form.ending}{content}" if content else text
-    return "" if not content and finish == "length" else content
+    if not content and finish == "length":
+        return ""
+    return content
 
 
 def _retry_after(reply: httpx.Response) -> float:

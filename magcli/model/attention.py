@@ -50,7 +50,9 @@ class Scores:
 
     def capped(self, scores: Tensor) -> Tensor:
         """Scaled products under the soft cap."""
-        return scores if self.softcap is None else torch.tanh(scores / self.softcap) * self.softcap
+        if self.softcap is None:
+            return scores
+        return torch.tanh(scores / self.softcap) * self.softcap
 
 
 def scores_of(module: nn.Module, query: Tensor, scaling: float | None, others: Mapping[str, Any]) -> Scores:
@@ -71,15 +73,15 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, kind: Scores, dr
     The queries are those of the last L of M tokens; with L = M, padding may come last, where no token of the sequence
     sees it.
     """
-    length = query.shape[2]
-    past = key.shape[2] - length
+    length, total = query.shape[2], key.shape[2]
+    past = total - length
     if past == 0 and kind.is_plain and kind.sees_all(length):
-        return scaled_dot_product_attention(
-            query, key, value, is_causal=True, scale=kind.scale, dropout_p=dropout, enable_gqa=_grouped(query, key)
-        )
+        return _kernel(query, key, value, kind, dropout, is_causal=True)
+
+    # Positions from ``past`` on are those of queries; from ``first`` on those of the keys that a block sees.
     blocks = []
-    for start in range(past, past + length, QUERY_BLOCK):
-        stop = min(start + QUERY_BLOCK, past + length)
+    for start in range(past, total, QUERY_BLOCK):
+        stop = min(start + QUERY_BLOCK, total)
         first = 0 if kind.window is None else max(0, start - kind.window + 1)
         queries = query[:, :, start - past : stop - past]
         keys = key[:, :, first:stop]
@@ -89,8 +91,28 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, kind: Scores, dr
     return torch.cat(blocks, dim=2)
 
 
-def _grouped(query: Tensor, key: Tensor) -> bool:
-    return query.shape[1] != key.shape[1]
+def _kernel(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kind: Scores,
+    dropout: float,
+    *,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+) -> Tensor:
+    """PyTorch's kernel, for scores without soft cap and sinks."""
+    is_grouped = query.shape[1] != key.shape[1]
+    return scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=is_causal,
+        scale=kind.scale,
+        dropout_p=dropout,
+        enable_gqa=is_grouped,
+    )
 
 
 def _mask(rows: range, columns: range, window: int | None, device: torch.device) -> Tensor:
@@ -103,9 +125,7 @@ def _mask(rows: range, columns: range, window: int | None, device: torch.device)
 
 def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kind: Scores, dropout: float) -> Tensor:
     if kind.is_plain:
-        return scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, scale=kind.scale, dropout_p=dropout, enable_gqa=_grouped(query, key)
-        )
+        return _kernel(query, key, value, kind, dropout, mask=mask)
     if not torch.is_grad_enabled():
         return _weighted(query, key, value, mask, kind, dropout)
     output: Tensor = checkpoint(_weighted, query, key, value, mask, kind, dropout, use_reentrant=False)
@@ -116,10 +136,13 @@ def _weighted(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kind: Sco
     """Attention step by step; the backward pass recomputes it, so that no weights are stored."""
     count, heads, rows, width = query.shape
     kv_heads = key.shape[1]
+    # Query heads that share keys and values are the rows of one product: ``[N, H_kv, groups * rows, width]``.
     queries = query.reshape(count, kv_heads, -1, width)
     products = (queries * kind.scale @ key.transpose(2, 3)).float()
-    scores = kind.capped(products).view(count, kv_heads, heads // kv_heads, rows, -1).masked_fill(~mask, -torch.inf)
-    weights = drop(softmax_with_sinks(scores, kind.sinks).to(value.dtype), dropout)
+    scores = kind.capped(products).view(count, kv_heads, heads // kv_heads, rows, -1)
+    scores = scores.masked_fill(~mask, -torch.inf)
+    weights = softmax_with_sinks(scores, kind.sinks).to(value.dtype)
+    weights = drop(weights, dropout)
     return (weights.flatten(2, 3) @ value).view(count, heads, rows, -1)
 
 
@@ -127,6 +150,8 @@ def softmax_with_sinks(scores: Tensor, sinks: Tensor | None) -> Tensor:
     """Softmax over the last dimension of ``[N, H_kv, groups, ..., columns]``, with one sink ``[H]`` for each head."""
     if sinks is None:
         return scores.softmax(dim=-1)
-    by_head = sinks.float().view(1, *scores.shape[1:3], *(1,) * (scores.dim() - 3))
+    trailing = (1,) * (scores.dim() - 3)
+    by_head = sinks.float().view(1, *scores.shape[1:3], *trailing)  # [1, H_kv, groups, 1, ...]
     column = by_head.expand(*scores.shape[:-1], 1)
-    return torch.cat((scores, column), dim=-1).softmax(dim=-1)[..., :-1]
+    weights = torch.cat((scores, column), dim=-1).softmax(dim=-1)
+    return weights[..., :-1]

@@ -98,7 +98,7 @@ def _measured(device: str, hidden: int, inner: int, purpose: Purpose) -> Choice:
 
     with one_thread():
         speed = _speedup(works(PROBE_ROWS), 1, 0.0)
-        if speed > 1 / TOO_SLOW:
+        if speed > 1 / TOO_SLOW:  # else the longer measurement would take very long
             speed = _speedup(works(ROWS), REPEATS, SECONDS)
     if speed >= MIN_SPEEDUP:
         return Choice("bf16", f"{speed:.1f} times as fast as fp32 here")
@@ -115,8 +115,10 @@ def _products(
     @torch.inference_mode()
     def compute() -> object:
         outputs = linear(inputs, weights)
-        products = (outputs, outputs.T @ inputs, outputs @ weights) if purpose == "training" else (outputs,)
-        return [product[0, 0].item() for product in products]
+        products = [outputs]
+        if purpose == "training":
+            products += [outputs.T @ inputs, outputs @ weights]
+        return [product[0, 0].item() for product in products]  # waits for the device
 
     return compute
 

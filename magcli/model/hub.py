@@ -133,22 +133,25 @@ def _text(value: Any) -> str:
 def _data(data: Chain) -> str:
     if not data:
         return "The input tables of the runs have no history."
-    rows = [
-        (plain(link.stage), f"{link.rows_in:,}", f"{link.rows_out:,}", plain(_dropped(link.dropped))) for link in data
-    ]
+    rows = []
+    for link in data:
+        rows.append((plain(link.stage), f"{link.rows_in:,}", f"{link.rows_out:,}", plain(_dropped(link.dropped))))
     return table(("stage", "rows in", "rows out", "dropped by reason"), rows)
 
 
 def _dropped(dropped: Mapping[str, int]) -> str:
-    parts = (f"{reason} {count:,}" for reason, count in sorted(dropped.items(), key=lambda item: -item[1]))
-    return ", ".join(parts) or "-"
+    most_first = sorted(dropped.items(), key=lambda item: -item[1])
+    return ", ".join(f"{reason} {count:,}" for reason, count in most_first) or "-"
 
 
 def _evaluation(figures: Sequence[Figure]) -> str:
     if not figures:
         return "No evaluation was given."
-    rows = ((plain(f.of), plain(f.metric), _figure(f), f"{f.problems:,}", f"{f.samples:,}") for f in figures)
     head = ("model", "metric", "value [95% interval]", "problems", "samples")
+    rows = []
+    for figure in figures:
+        problems, samples = f"{figure.problems:,}", f"{figure.samples:,}"
+        rows.append((plain(figure.of), plain(figure.metric), _figure(figure), problems, samples))
     return "Metrics are in %, tokens in numbers.\n\n" + table(head, rows)
 
 
@@ -161,31 +164,36 @@ def _figure(figure: Figure) -> str:
 
 
 def _provenance(card: Card) -> str:
-    rows = [
-        (plain(what), plain(origin.name) or "-", f"{origin.rows:,}" if origin.rows else "-", code(origin.sha256))
-        for what, origin in card.origins
-    ]
+    rows = []
+    for what, origin in card.origins:
+        num_rows = f"{origin.rows:,}" if origin.rows else "-"
+        rows.append((plain(what), plain(origin.name) or "-", num_rows, code(origin.sha256)))
     note = "Digests are SHA-256; those of models cover configuration and weights. `export.json` has all of this."
     return note + "\n\n" + table(("file", "name", "rows", "digest"), rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table; the cells are Markdown in one line, such as of ``plain`` and ``code``."""
-    cells = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    lines = ["| " + " | ".join(row) + " |" for row in cells]
-    return "\n".join(["| " + " | ".join(head) + " |", "|" + " --- |" * len(head), *lines])
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for row in rows:
+        cells = [cell.replace("|", "\\|") for cell in row]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def plain(text: str) -> str:
     """A text as Markdown in one line that shows it unchanged, without HTML, links, images or emphasis."""
-    return re.sub(r"([\\`*\[\]~$])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
+    line = " ".join(text.split())
+    without_html = html.escape(line, quote=False)
+    return re.sub(r"([\\`*\[\]~$])", r"\\\1", without_html)
 
 
 def code(text: str) -> str:
     """A text as a code span."""
     line = " ".join(text.split())
     longest = max(map(len, re.findall("`+", line)), default=0)
-    fence, edge = "`" * (longest + 1), " " if longest else ""
+    fence = "`" * (longest + 1)  # a code span ends with as many backticks as it begins with
+    edge = " " if longest else ""  # of which Markdown strips one, so that the text may begin with a backtick
     return f"{fence}{edge}{line}{edge}{fence}"
 
 

@@ -405,10 +405,12 @@ def _reason(name: str, error: Exception) -> str:
             f"model {name} needs Python code of its own, which magcli never runs: use a model of a family that "
             "transformers knows, or serve this one and give the server's URL"
         )
-    if advice := adapter_advice(folder):
-        return f"model {name} {advice}"
-    if advice := without_model(folder):
-        return f"model {name}: {advice}"
+    of_adapter = adapter_advice(folder)
+    if of_adapter:
+        return f"model {name} {of_adapter}"
+    of_folder = without_model(folder)
+    if of_folder:
+        return f"model {name}: {of_folder}"
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir():

@@ -7,11 +7,10 @@ has none: GGUF files have the original template, which Ollama may know.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model.chat.prompts import render_text
+from magcli.model.chat.prompts import common_prefix, render_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -58,11 +57,16 @@ class Pieces:
         """The prompt of a conversation that ends with a user's turn; what ``go`` makes Ollama write."""
         system = next((text for role, text in conversation if role == "system"), "")
         opening = f"{self.before_system}{system}{self.after_system}" if system else self.head
-        parts = [] if self.system_in_user and system else [opening]
+        inside_turn = ""  # what the next user's turn begins with
+        parts = []
+        if system and self.system_in_user:
+            inside_turn = opening
+        else:
+            parts.append(opening)
         for role, text in conversation:
             if role == "user":
-                parts += [self.before_user, opening if self.system_in_user and system else "", text]
-                system = "" if self.system_in_user else system
+                parts += [self.before_user, inside_turn, text]
+                inside_turn = ""
             elif role == "assistant":
                 parts += [self.before_answer, text, self.after_answer]
         return "".join([*parts, self.end])
@@ -86,8 +90,9 @@ class Pieces:
     @property
     def is_plain(self) -> bool:
         """Whether no piece has characters with a meaning in a Go template or in a Modelfile."""
-        every = (self.head, self.before_system, self.after_system, self.before_user, self.before_answer)
-        text = "".join((*every, self.after_answer, self.end))
+        system = self.before_system + self.after_system
+        answer = self.before_answer + self.after_answer
+        text = self.head + system + self.before_user + answer + self.end
         return not any(special in text for special in ("{{", "}}", '"""'))
 
 
@@ -95,10 +100,14 @@ def go_template(tokenizer: "PreTrainedTokenizerBase") -> str:
     """A model's chat template as a Go template for Ollama; empty if no faithful one is found."""
     try:
         pieces = _pieces(tokenizer)
-        faithful = pieces is not None and all(_prompt(tokenizer, each) == pieces.render(each) for each in CHECKED)
+        if pieces is None or not pieces.is_plain:
+            return ""
+        for conversation in CHECKED:
+            if pieces.render(conversation) != _prompt(tokenizer, conversation):
+                return ""
     except (DataError, EnvironmentFault, ValueError):  # no template, or one that takes other conversations
         return ""
-    return pieces.go() if pieces is not None and faithful and pieces.is_plain else ""
+    return pieces.go()
 
 
 def _prompt(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation) -> str:
@@ -137,8 +146,8 @@ def _pieces(tokenizer: "PreTrainedTokenizerBase") -> Pieces | None:
 
 def _common_end(one: str, other: str) -> str:
     """The longest text with which both end."""
-    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(reversed(one), reversed(other), strict=False))
-    return "".join(character for character, _ in pairs)[::-1]
+    reversed_end = common_prefix(one[::-1], other[::-1])
+    return reversed_end[::-1]
 
 
 def _between(text: str, marks: Sequence[str]) -> list[str] | None:
@@ -170,7 +179,9 @@ def modelfile(
         lines.append(f'TEMPLATE """{template}"""')
     if system and '"""' not in system:
         lines.append(f'SYSTEM """{system}"""')
-    lines += [f'PARAMETER stop "{stop}"' for stop in stops if '"' not in stop and "\n" not in stop]
+    for stop in stops:
+        if '"' not in stop and "\n" not in stop:  # it could not be quoted
+            lines.append(f'PARAMETER stop "{stop}"')
     if temperature is not None:
         lines.append(f"PARAMETER temperature {temperature:g}")
     return "\n".join(lines) + "\n"

@@ -98,12 +98,15 @@ def agree(ours: Tensor, theirs: Tensor, spread: Tensor, dtype: torch.dtype) -> b
     off = ours - theirs
     if dtype == torch.float32:
         return bool(off.abs().max() <= TOLERANCE * spread)
-    return bool(off.square().mean().sqrt() <= ROUNDED_TOLERANCE * spread)
+    # In 16 bits some of many logits are far off; their mean square is not.
+    root_mean_square = off.square().mean().sqrt()
+    return bool(root_mean_square <= ROUNDED_TOLERANCE * spread)
 
 
 def different(model: nn.Module, ours: Tensor, theirs: Tensor, spread: Tensor, subject: str) -> EnvironmentFault:
     """The error for a model whose logits differ from those of its own attention code."""
-    off = float((ours - theirs).abs().max() / spread.clamp(min=torch.finfo(torch.float32).tiny))
+    least = torch.finfo(torch.float32).tiny  # all logits may be equal
+    off = float((ours - theirs).abs().max() / spread.clamp(min=least))
     return refusal(model, f"{subject} would not compute what it computes: logits are off by {off:.1%} of their spread")
 
 
@@ -139,10 +142,14 @@ def _record(
     """An attention function that notes the window of its module; shapes as in transformers."""
     if attention_calls is None:
         raise UnsupportedAttention("it passes no arguments on to the attention function")
+    # ``_mask_with_window`` has noted the window on the mask; a mask without it is another one.
     if attention_mask is not None and not hasattr(attention_mask, WINDOW):
         raise UnsupportedAttention("it changes the attention mask")
     setattr(module, WINDOW, getattr(attention_mask, WINDOW, None))
-    attention_calls.append(AttentionCall((key.shape[1], key.shape[3]), (value.shape[1], value.shape[3])))
+    _, key_heads, _, key_width = key.shape
+    _, value_heads, _, value_width = value.shape
+    call = AttentionCall(keys=(key_heads, key_width), values=(value_heads, value_width))
+    attention_calls.append(call)
     kind = scores_of(module, query, scaling, others)
     return causal_attention(query, key, value, kind).transpose(1, 2), None
 
@@ -158,6 +165,7 @@ def _mask_with_window(
 
 def _window(mask_function: MaskFunction, local_size: int | None) -> int | None:
     """The sliding window of a mask; raises UnsupportedAttention for a mask of another kind."""
+    # The token in the middle of the third chunk of this size: a window hides other tokens from it than chunks do.
     size = local_size or CONTEXT_SAMPLE
     row = torch.tensor(2 * size + size // 2)
     columns = torch.arange(3 * size)
@@ -165,6 +173,8 @@ def _window(mask_function: MaskFunction, local_size: int | None) -> int | None:
     earlier = columns <= row
     if torch.equal(seen, earlier):
         return None
-    if local_size is not None and torch.equal(seen, earlier & (columns > row - local_size)):
-        return local_size
+    if local_size is not None:
+        in_window = earlier & (columns > row - local_size)
+        if torch.equal(seen, in_window):
+            return local_size
     raise UnsupportedAttention("its attention mask is neither causal nor a sliding window")

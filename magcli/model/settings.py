@@ -80,9 +80,10 @@ def with_values(content: bytes, values: Mapping[str, Any]) -> bytes:
     """A JSON object with other values of some keys; new keys come last. Indentation is kept."""
     text = content.decode("utf-8")
     changed = json.loads(text) | dict(values)
-    indentation = re.search(r'\n([ \t]+)"', text)
-    written = json.dumps(changed, indent=indentation[1] if indentation else None, ensure_ascii=text.isascii())
-    ending = text[len(text.rstrip()) :]
+    first_key = re.search(r'\n([ \t]+)"', text)
+    indentation = first_key[1] if first_key else None
+    written = json.dumps(changed, indent=indentation, ensure_ascii=text.isascii())
+    ending = text[len(text.rstrip()) :]  # a line break, or none
     return (written + ending).encode("utf-8")
 
 
@@ -92,15 +93,18 @@ def with_dtype(config: bytes, dtype: str) -> bytes:
     A config without such a key gets ``torch_dtype``, which all versions of transformers read.
     """
     content = json.loads(config)
-    changes: dict[str, Any] = {key: dtype for key in DTYPE_KEYS if isinstance(content.get(key), str)}
-    if not changes:
-        changes["torch_dtype"] = dtype
+    changes: dict[str, Any] = _dtypes(content, dtype) or {"torch_dtype": dtype}
     text = content.get("text_config")
     if isinstance(text, dict):
-        changes["text_config"] = text | {key: dtype for key in DTYPE_KEYS if isinstance(text.get(key), str)}
-    if all(content.get(key) == value for key, value in changes.items()):
+        changes["text_config"] = text | _dtypes(text, dtype)
+    if content == content | changes:
         return config
     return with_values(config, changes)
+
+
+def _dtypes(content: Mapping[str, Any], dtype: str) -> dict[str, str]:
+    """The keys of a configuration that name a dtype, with this one; null is no name."""
+    return {key: dtype for key in DTYPE_KEYS if isinstance(content.get(key), str)}
 
 
 def declared_dtype(config: bytes) -> str | None:
@@ -113,19 +117,21 @@ def with_ends(files: Settings, ends: Collection[int]) -> Settings:
     """The files with a generation config that has all of these end tokens; unchanged if it has them already."""
     config = json.loads(files[CONFIG])
     content = json.loads(files[GENERATION]) if GENERATION in files else config
-    listed = content.get("eos_token_id")
-    present = [] if listed is None else [listed]
-    if isinstance(listed, list):
-        present = listed
+    listed = content.get("eos_token_id")  # one id, several or none
+    if listed is None:
+        listed = []
+    present = listed if isinstance(listed, list) else [listed]
     missing = sorted(set(ends) - set(present))
     if not missing:
         return files
-    new_ends = [*present, *missing]
-    values = {"eos_token_id": new_ends if len(new_ends) > 1 else new_ends[0]}
+    all_ends = [*present, *missing]
+    values = {"eos_token_id": all_ends if len(all_ends) > 1 else all_ends[0]}
     if GENERATION in files:
-        return {**files, GENERATION: with_values(files[GENERATION], values)}
-    kept = {key: config[key] for key in SPECIAL_IDS if config.get(key) is not None}
-    return {**files, GENERATION: (json.dumps(kept | values, indent=2) + "\n").encode()}
+        generation = with_values(files[GENERATION], values)
+    else:
+        special_ids = {key: config[key] for key in SPECIAL_IDS if config.get(key) is not None}
+        generation = (json.dumps(special_ids | values, indent=2) + "\n").encode()
+    return {**files, GENERATION: generation}
 
 
 def with_template(files: Settings, template: str) -> Settings:
@@ -141,12 +147,15 @@ def require_config(files: Settings, name: str) -> None:
     if CONFIG not in files:
         raise EnvironmentFault(f"model {name}: the folder has no {CONFIG}; give a model folder in Hugging Face layout")
     for file in (CONFIG, GENERATION):
-        try:
-            valid = file not in files or isinstance(json.loads(files[file]), dict)
-        except (ValueError, RecursionError):
-            valid = False
-        if not valid:
+        if file in files and not _is_object(files[file]):
             raise EnvironmentFault(f"model {name}: {file} is not a JSON object; copy the model again")
+
+
+def _is_object(content: bytes) -> bool:
+    try:
+        return isinstance(json.loads(content), dict)
+    except (ValueError, RecursionError):  # the latter for JSON that is nested too deep
+        return False
 
 
 def _is_setting(file: Path) -> bool:

@@ -59,9 +59,13 @@ def shape_of(model: "Model") -> ModelShape:
     config, outline = model.text_config, model.outline
     hidden = int(config.hidden_size)
     heads = int(getattr(config, "num_attention_heads", None) or max(1, hidden // 64))
-    parameters = {id(parameter): parameter for parameter in outline.parameters()}
     head, embedding = outline.get_output_embeddings(), outline.get_input_embeddings()
     outside = {id(head.weight), id(embedding.weight)}
+    all_weights = linear_weights = 0
+    for parameter in outline.parameters():  # a tied one comes once
+        all_weights += parameter.numel()
+        if id(parameter) not in outside:
+            linear_weights += _matrix_size(parameter)
     return ModelShape(
         hidden=hidden,
         inner=_active_inner(config, hidden),
@@ -70,8 +74,8 @@ def shape_of(model: "Model") -> ModelShape:
         kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
         head_dim=int(getattr(config, "head_dim", None) or hidden // heads),
         vocabulary=int(config.vocab_size),
-        parameters=sum(parameter.numel() for parameter in parameters.values()),
-        linear=sum(_matrix_size(parameter) for key, parameter in parameters.items() if key not in outside),
+        parameters=all_weights,
+        linear=linear_weights,
         tied=bool(getattr(config, "tie_word_embeddings", False)),
     )
 

@@ -102,9 +102,16 @@ class DroppedTable:
 
 def _split(row: Row, schema: pa.Schema) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values of a row that have a column, and the others."""
-    names = set(schema.names) - set(DROPPED.names)
-    values = {name: value for name, value in row.items() if name in names}
-    others = {name: value for name, value in row.items() if name not in {*names, *DROPPED.names}}
+    own_names = set(DROPPED.names)  # which the table of dropped rows adds
+    names = set(schema.names)
+    values, others = {}, {}
+    for name, value in row.items():
+        if name in own_names:
+            continue
+        if name in names:
+            values[name] = value
+        else:
+            others[name] = value
     return values, others
 
 
@@ -114,10 +121,12 @@ def _detail(others: Row) -> str | None:
     if not details:
         return None
     value: Any = details
-    if set(details) in ({"error"}, {"detail"}):
+    if details.keys() in ({"error"}, {"detail"}):
         (value,) = details.values()
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= MAX_DETAIL else text[:MAX_DETAIL] + "..."
+    if len(text) > MAX_DETAIL:
+        text = text[:MAX_DETAIL] + "..."
+    return text
 
 
 def _batch(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -58,14 +58,16 @@ def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console)
     assert stage.preview is not None
     job = Job(stage.name, console, Drops(keep=False))
     sources = [table.read(name, job.drops.unread) for name in inputs]
-    schemas = [source.schema for source in sources]
-    job.inputs = CountedInputs(sources, schemas, layout.arrange(stage, config, sources))
+    schemas = [source.schema for source in sources]  # before ``arrange`` changes them
+    named = layout.arrange(stage, config, sources)
+    job.inputs = CountedInputs(sources, schemas, named)
     job.total = job.inputs.total
     columns = stage.reads(config) or ()
     where = ", ".join(inputs)
     job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
     rows = trial.try_first_row(stage, config, rows)
     usable = stage.preview(config, rows, job)
+
     dropped = job.drops.counts
     text = f"{stage.name}: dry run: {job.rows_in:,} rows, {usable:,} usable"
     if dropped:

@@ -90,15 +90,9 @@ def execute(
     if tables.limit:
         settings[LIMIT] = tables.limit
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output, whole=whole)
-    more_tables = stage.more_tables(config)
-    targets = [*tables.targets, *more_tables]
+    targets = [*tables.targets, *stage.more_tables(config)]
     side_outputs = [str(path) for path in stage.side_outputs(config)]
-    named = [str(path) for path in configuration.paths(config)]
-    read = _read_paths(tables.inputs, [*more_tables, *side_outputs], named)
-    _check_distinct([*targets, *side_outputs], read)
-    if owned := stage.owned_dir(config):
-        others = [path for path in named if path != str(owned)]
-        _check_outside(owned, [*tables.inputs, *targets, *others])
+    _check_paths(stage, config, tables, side_outputs)
     with contextlib.ExitStack() as stack:
         for target in targets:
             table.check_target(target, tables.format if target == tables.output else "")
@@ -107,9 +101,11 @@ def execute(
         for target in targets:
             if not stream.is_stream(target):
                 stack.enter_context(durable.locked(Path(target)))
+        # On a cluster the shards count the lines that cannot be read.
         job.inputs = open_inputs(stage, config, tables, table.ignore if rows_of_shards else drops.unread)
-        forced = tables.restart or configuration.is_set(config, "always_run")
-        if not forced and all(map(os.path.exists, side_outputs)) and up_to_date(targets, job):
+        is_forced = tables.restart or configuration.is_set(config, "always_run")
+        has_side_outputs = all(map(os.path.exists, side_outputs))
+        if not is_forced and has_side_outputs and up_to_date(targets, job):
             _keep(stage, tables, job)
             _touch([*targets, *side_outputs])
             return
@@ -130,6 +126,19 @@ def _touch(outputs: Sequence[str]) -> None:
                 os.utime(path)
 
 
+def _check_paths(stage: Stage, config: Any, tables: Tables, side_outputs: Sequence[str]) -> None:
+    """Refuse paths by which a command would overwrite what it reads or writes, or use the folder that it owns."""
+    more_tables = stage.more_tables(config)
+    targets = [*tables.targets, *more_tables]
+    named = [str(path) for path in configuration.paths(config)]
+    read = _read_paths(tables.inputs, [*more_tables, *side_outputs], named)
+    _check_distinct([*targets, *side_outputs], read)
+    owned = stage.owned_dir(config)
+    if owned:
+        others = [path for path in named if path != str(owned)]
+        _check_outside(owned, [*tables.inputs, *targets, *others])
+
+
 def _keep(stage: Stage, tables: Tables, job: Job) -> None:
     """Leave finished outputs as they are."""
     _remove_unfinished(tables)
@@ -146,8 +155,9 @@ def open_inputs(stage: Stage, config: Any, tables: Tables, unread: BadRow) -> Co
     bad = table.ignore if later else unread
     head = stage.head(config)
     sources = [table.read(name, bad, head) for name in tables.inputs]
-    schemas = [source.schema for source in sources]
-    inputs = CountedInputs(sources, schemas, layout.arrange(stage, config, sources))
+    schemas = [source.schema for source in sources]  # before ``arrange`` changes them
+    named = layout.arrange(stage, config, sources)
+    inputs = CountedInputs(sources, schemas, named)
     if tables.limit:
         inputs.select_first(tables.limit)
     if tables.shard:
@@ -167,8 +177,9 @@ def _check_distinct(written: Sequence[str], read: Sequence[str]) -> None:
     """Refuse to write over a path that the same command reads, or to write a path twice."""
     used = set(map(os.path.realpath, read))
     for path in written:
-        usage(os.path.realpath(path) not in used, f"{path} is read or written by this command already; name another")
-        used.add(os.path.realpath(path))
+        location = os.path.realpath(path)
+        usage(location not in used, f"{path} is read or written by this command already; name another")
+        used.add(location)
 
 
 def _check_outside(owned: Path, paths: Sequence[str]) -> None:
@@ -199,7 +210,8 @@ def _run(
     schema = stage.schema(config, job.schema)
     dropped_schema = dropped.schema_of(job.schema, stage.learned(config))
     with _dropped_table(job, tables.dropped, dropped_schema):
-        if stage.RESUMES and tables.output is not None and not stream.is_stream(tables.output):
+        has_file = tables.output is not None and not stream.is_stream(tables.output)
+        if stage.RESUMES and has_file:  # next to which the journal is
             job.journal = stack.enter_context(_journal(schema, job, tables))
         made = rows_of_shards(job) if rows_of_shards else stage.run(config, rows, job)
         if job.whole is None:  # of a shard, the command that joins the shards reports
@@ -329,7 +341,9 @@ def _chain_of(target: str) -> manifest.Chain:
 
 def up_to_date(targets: Sequence[str], job: Job) -> bool:
     """Whether the outputs are complete, and were made by the same command from the same inputs."""
-    if not targets or any(map(stream.is_stream, targets)) or not all(map(os.path.exists, targets)):
+    if not targets or any(map(stream.is_stream, targets)):
+        return False
+    if not all(map(os.path.exists, targets)):
         return False
     digests = [source.sha256 for source in job.sources]
     if not digests or not all(digests):  # a pipe has its digest only at its end
@@ -376,6 +390,7 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
         _finish_dropped(job, count)
         return count
     count = 0
+    # The table begins with what is certain before its first row; counts and choices follow at its end.
     made = job.history(0)[-1]
     settings = {key: value for key, value in made.config.items() if key != CHOSEN}
     head = seal.pack({"config": settings, "stage": made.stage, "version": made.version})

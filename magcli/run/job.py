@@ -48,7 +48,8 @@ class Drops:
         """Count a row given as values, with what is wrong as ``error`` if any."""
         with self._lock:
             self.counts[reason] += 1
-        if error := str(row.get("error") or ""):
+        error = str(row.get("error") or "")
+        if error:
             self.first_errors.setdefault(reason, error)
         if self.table is not None:
             self.table.add(id, reason, row)
@@ -65,8 +66,10 @@ class Drops:
         """The number of rows of each reason, with the first error if there is one: for messages."""
         parts = []
         for reason, count in self.counts.most_common():
-            first = self.first_errors.get(reason)
-            parts.append(f"{reason} {count:,}" + (f": the first: {first}" if first else ""))
+            part = f"{reason} {count:,}"
+            if reason in self.first_errors:
+                part += f": the first: {self.first_errors[reason]}"
+            parts.append(part)
         return ", ".join(parts)
 
     def batch(self, batch: pa.RecordBatch, reason: str) -> None:
@@ -154,17 +157,17 @@ class Job:
         for option in asked:
             if asked[option] != "auto":
                 continue
-            known = self._known(option, resumed)
-            if known is None:
-                known, reason = decide(option)
-                decisions.append(f"{option} {known} ({reason})")
-            values[option] = known
+            value = self._resolved(option, resumed)
+            if value is None:
+                value, reason = decide(option)
+                decisions.append(f"{option} {value} ({reason})")
+            values[option] = value
         if decisions:
             self.console.say(f"{self.stage}: {', '.join(decisions)}", event="chosen", values=values)
         self.record(values, unfinished)
         return values
 
-    def _known(self, option: str, resumed: Sequence[Notes]) -> str | None:
+    def _resolved(self, option: str, resumed: Sequence[Notes]) -> str | None:
         """What unfinished work, or the run that a shard is part of, has resolved an option to."""
         recorded: list[Mapping[str, str]] = [work.notes for work in resumed]
         if self.whole is not None:
@@ -199,7 +202,9 @@ class Job:
         for source in self.sources:
             inputs.append(manifest.Input(Path(source.name).name, source.sha256, source.total or 0))
         dropped = dict(sorted(self.drops.counts.items()))
-        settings = {**self.settings, CHOSEN: dict(self.chosen)} if self.chosen else self.settings
+        settings = dict(self.settings)
+        if self.chosen:
+            settings[CHOSEN] = dict(self.chosen)
         link = manifest.Link(self.stage, __version__, settings, inputs, self.rows_in, rows_out, dropped)
         return (*self.past(), link)
 
@@ -216,12 +221,14 @@ class CountedInputs:
         schemas: Sequence[pa.Schema] | None = None,
         named: Sequence[Named] = (),
     ) -> None:
-        self.sources, self.count = sources, 0
-        self.schemas = schemas or [source.schema for source in sources]
+        self.sources = sources
+        self.count = 0
+        present_schemas = [source.schema for source in sources]
+        self.schemas = schemas or present_schemas
         self.named = named
-        self.schema = common_schema([source.schema for source in sources])
-        known = [source.total for source in sources if source.total is not None]
-        self.total = sum(known) if len(known) == len(sources) else None
+        self.schema = common_schema(present_schemas)
+        totals = [source.total for source in sources if source.total is not None]
+        self.total = sum(totals) if len(totals) == len(sources) else None
         self.bounds: tuple[int, int] | None = None
         self.limit: int | None = None
 

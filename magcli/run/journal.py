@@ -64,10 +64,11 @@ class Journal:
         end = 0
         stored_head = b""
         while (payload := self._next()) is not None:
-            if end == 0:
+            if end == 0:  # the first record is the head
                 stored_head = payload
             else:
-                record = json.loads(payload[: payload.index(b"\n")])
+                line_end = payload.index(b"\n")  # of JSON, which the rows of a unit follow
+                record = json.loads(payload[:line_end])
                 if "note" in record:
                     self.notes |= record["note"]
                 else:
@@ -121,15 +122,16 @@ class Journal:
         """A finished unit."""
         start, length = self.positions[key]
         payload = os.pread(self.file.fileno(), length, start)
-        cut = payload.index(b"\n")
-        dropped = [Dropped(*fields) for fields in json.loads(payload[:cut])["dropped"]]
-        rows = pa.ipc.read_record_batch(pa.py_buffer(payload[cut + 1 :]), self.schema)
+        line, _, serialized = payload.partition(b"\n")
+        dropped = [Dropped(*fields) for fields in json.loads(line)["dropped"]]
+        rows = pa.ipc.read_record_batch(pa.py_buffer(serialized), self.schema)
         return Result(rows, dropped)
 
     def _append(self, payload: bytes) -> int:
-        data = memoryview(FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
+        frame = FRAME.pack(len(payload), zlib.crc32(payload))
+        data = memoryview(frame + payload)
         with durable.disk_errors(self.path):
-            while data:
+            while data:  # an unbuffered file may write a part
                 data = data[self.file.write(data) :]
         return len(payload)
 

@@ -5,6 +5,7 @@ The layouts are defined in ``magcli.layouts``; stages use it in their hook ``lay
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -39,16 +40,17 @@ def arrange(stage: Stage, config: Any, sources: Sequence[Source]) -> list[Named]
     Raises:
         DataError: a column could be several, or a table has none that are read; the message names the table.
     """
-    layouts = stage.layouts(config, [source.schema for source in sources]) or [None] * len(sources)
+    schemas = [source.schema for source in sources]
+    layouts = stage.layouts(config, schemas) or [None] * len(sources)
     needs = stage.reads(config) or ()
     converted = [_arrange(stage, source, layout) for source, layout in zip(sources, layouts, strict=True)]
-    renamed = [_name(source, needs, stage.ALIASES or {}) for source in sources]
-    if len(sources) > 1:
+    named = []
+    for source, of_layout in zip(sources, converted, strict=True):
+        aliases = _name(source, needs, stage.ALIASES or {})
+        named.append(Named({**of_layout.columns, **aliases}, of_layout.layout))
+    if len(sources) > 1:  # a column may have other types in other tables
         for source in sources:
             _write_text(source, needs)
-    named = []
-    for of_layout, aliases in zip(converted, renamed, strict=True):
-        named.append(Named({**of_layout.columns, **aliases}, of_layout.layout))
     return named
 
 
@@ -82,8 +84,9 @@ def convert(source: Source, layout: Converted) -> None:
 def _select(source: Source, columns: Columns) -> None:
     """Leave only these columns in the table."""
     fields = [field_at(source.schema, old).with_name(new) for new, old in columns.items()]
-    source.rows = _selected(source.rows, list(columns.values()), pa.schema(fields, source.schema.metadata))
-    source.schema = pa.schema(fields, source.schema.metadata)
+    schema = pa.schema(fields, source.schema.metadata)
+    source.rows = _selected(source.rows, list(columns.values()), schema)
+    source.schema = schema
 
 
 def _selected(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
@@ -93,18 +96,24 @@ def _selected(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
 
 def _write_text(source: Source, needs: Sequence[str]) -> None:
     """Convert the required text columns to text, as for a single table."""
-    needed = {name for need in needs for name in need.split("|")} & set(TEXT)
-    texts = [field for field in source.schema if field.name in needed and not pa.types.is_binary(field.type)]
-    names = [field.name for field in texts]
-    fields = [pa.field(field.name, pa.string()) if field.name in names else field for field in source.schema]
-    source.rows = _with_text(source.rows, names, pa.schema(fields, source.schema.metadata))
-    source.schema = pa.schema(fields, source.schema.metadata)
+    alternatives = [need.split("|") for need in needs]  # ``answer|tests`` needs either
+    needed = set(chain.from_iterable(alternatives)) & set(TEXT)
+    names, fields = [], []
+    for field in source.schema:
+        if field.name in needed and not pa.types.is_binary(field.type):
+            names.append(field.name)
+            field = pa.field(field.name, pa.string())
+        fields.append(field)
+    schema = pa.schema(fields, source.schema.metadata)
+    source.rows = _with_text(source.rows, names, schema)
+    source.schema = schema
 
 
 def _with_text(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
     for batch in rows:
-        pairs = zip(batch.columns, batch.schema, strict=True)
-        columns = [as_text(column, field) if field.name in names else column for column, field in pairs]
+        columns = []
+        for column, field in zip(batch.columns, batch.schema, strict=True):
+            columns.append(as_text(column, field) if field.name in names else column)
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -72,6 +72,7 @@ def _require(limit: int, needed: int, what: str) -> None:
 def exhausted(error: BaseException) -> EnvironmentFault | None:
     """The fault to report for an error that means that descriptors or processes ran out; None for any other."""
     number = error.errno if isinstance(error, OSError) else None
+    # These have no errno, and only their text says so.
     is_without_thread = isinstance(error, RuntimeError) and NO_THREAD in _text(error)
     is_refused_in_rust = is_panic(error) and os.strerror(errno.EAGAIN) in _text(error)
     if is_without_thread or is_refused_in_rust:

@@ -24,7 +24,9 @@ def check(link: Link, name: str, console: Console, *, allow_empty: bool) -> None
     """
     check_lost(link.stage, link.dropped)
     if link.rows_out == 0 and not allow_empty:
-        why = f"{link.rows_in:,} rows in, dropped {_reasons(link.dropped)}" if link.rows_in else "the input has none"
+        why = "the input has none"
+        if link.rows_in:
+            why = f"{link.rows_in:,} rows in, dropped {_reasons(link.dropped)}"
         written = "the output" if name == "-" else name
         raise DataError(f"{link.stage}: {written} has no rows: {why}; --allow-empty makes that a success")
     _warn_of_most(link, console)
@@ -38,13 +40,15 @@ def check_lost(stage: str, dropped: Mapping[str, int]) -> None:
     """
     lost = {reason: count for reason, count in dropped.items() if reason in LOST}
     if lost:
-        advice = "; ".join(dict.fromkeys(LOST[reason] for reason in lost))
+        advice = "; ".join(dict.fromkeys(LOST[reason] for reason in lost))  # once, if reasons share it
         raise DataError(f"{stage}: rows are lost: {_reasons(lost)}; {advice}")
 
 
 def _warn_of_most(link: Link, console: Console) -> None:
+    if not link.rows_out:
+        return
     for reason, count in link.dropped.items():
-        if count > MOST * link.rows_in and reason not in CHOSEN and link.rows_out:
+        if count > MOST * link.rows_in and reason not in CHOSEN:
             share = f"{count / link.rows_in:.0%}"
             text = f"{link.stage}: {share} of the rows were dropped for one reason: {reason}"
             console.warn(text, event="mostly-dropped", reason=reason, count=count, rows_in=link.rows_in)

@@ -359,17 +359,20 @@ def read_run(folder: Path) -> Trained:
         raise DataError(f"{folder} is not the folder of a run: it has no run.json")
     try:
         record = checksum.read_object(folder / "run.json")
+        command, version = record["command"], record["version"]
         inputs, history = _inputs(folder, record["inputs"])
         options = {key: value for key, value in record.items() if key not in NOT_OPTIONS}
         lines = RunDir(folder).metrics()
         steps = lines[-1]["step"] if lines else 0
-        return Trained(folder, record["command"], record["version"], options, inputs, history, steps)
+        return Trained(folder, command, version, options, inputs, history, steps)
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{folder}: the records of this run are damaged; copy the folder again") from None
 
 
 def _inputs(folder: Path, digests: list[str]) -> tuple[tuple[manifest.Input, ...], manifest.Chain]:
+    """The tables that a run was trained on, and their history; without a record of them, the digests alone."""
     if not (folder / INPUTS).is_file():
         return tuple(manifest.Input("", digest, 0) for digest in digests), ()
     record = checksum.read_object(folder / INPUTS)
-    return tuple(manifest.Input(**table) for table in record["inputs"]), manifest.from_json(record["history"])
+    inputs = tuple(manifest.Input(**table) for table in record["inputs"])
+    return inputs, manifest.from_json(record["history"])

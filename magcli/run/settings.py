@@ -37,11 +37,11 @@ def changes(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """
     one, other = fingerprint(recorded), fingerprint(now)
     differ = {key for key in {**one, **other} if one.get(key) != other.get(key)}
+    # With a digest, the option that names the file: its location is not in the fingerprint.
     differ |= {key.removesuffix(DIGEST) for key in differ if key.endswith(DIGEST)}
-    return differences(
-        {key: value for key, value in recorded.items() if key in differ},
-        {key: value for key, value in now.items() if key in differ},
-    )
+    recorded = {key: value for key, value in recorded.items() if key in differ}
+    now = {key: value for key, value in now.items() if key in differ}
+    return differences(recorded, now)
 
 
 def with_reason(changed: str) -> str:
@@ -59,9 +59,10 @@ def fingerprint(settings: Mapping[str, Any]) -> dict[str, Any]:
     settings = {key: value for key, value in settings.items() if key != CHOSEN}
     located = {key: _without_location(key, value, settings) for key, value in settings.items()}
     model = str(located.get("model", ""))
-    name = model.partition("#")[2]
-    if name and model.startswith(("http://", "https://")):
-        return {**located, "model": f"#{name}"}
+    _, _, name = model.partition("#")
+    is_url = model.startswith(("http://", "https://"))
+    if is_url and name:
+        located["model"] = f"#{name}"
     return located
 
 

@@ -50,7 +50,9 @@ def parse(text: str) -> Shard:
 
 def bounds(shard: Shard, total: int) -> tuple[int, int]:
     """The shard's first row of ``total``, and the row after its last one."""
-    return total * (shard.number - 1) // shard.out_of, total * shard.number // shard.out_of
+    first = total * (shard.number - 1) // shard.out_of
+    end = total * shard.number // shard.out_of
+    return first, end
 
 
 def slice_rows(rows: Rows, start: int, stop: int) -> Rows:
@@ -71,16 +73,18 @@ def parts(sources: Sequence[Source]) -> list[Part]:
         DataError: a table is not a shard, belongs to another run or is given twice, or one is missing.
     """
     shards = sorted(map(_part, sources), key=lambda part: part.shard)
+    first = shards[0]
     for part in shards[1:]:
-        _check_alike(shards[0], part)
+        _check_alike(first, part)
     names: dict[int, str] = {}
     for part in shards:
-        if part.shard.number in names:
-            one, other = names[part.shard.number], part.source.name
+        number = part.shard.number
+        if number in names:
+            one, other = names[number], part.source.name
             raise DataError(f"commit: {one} and {other} are both shard {part.shard}; leave one of them out")
-        names[part.shard.number] = part.source.name
-    stage = shards[0].link.stage
-    count = shards[0].shard.out_of
+        names[number] = part.source.name
+    stage = first.link.stage
+    count = first.shard.out_of
     missing = [number for number in range(1, count + 1) if number not in names]
     if missing:
         are = "is" if len(missing) == 1 else "are"
@@ -93,7 +97,8 @@ def parts(sources: Sequence[Source]) -> list[Part]:
 
 def _listed(numbers: Sequence[int]) -> str:
     listed = ", ".join(map(str, numbers[:8]))
-    return f"{listed} and {len(numbers) - 8} more" if len(numbers) > 8 else listed
+    num_more = len(numbers) - 8
+    return f"{listed} and {num_more} more" if num_more > 0 else listed
 
 
 def _part(source: Source) -> Part:
@@ -113,7 +118,8 @@ def _check_alike(first: Part, part: Part) -> None:
     identity = _identity(part)
     differ = [name for name in {**expected, **identity} if expected.get(name) != identity.get(name)]
     if differ:
-        changes = "; ".join(f"{name} {identity.get(name)!r} (other: {expected.get(name)!r})" for name in differ)
+        differences = [f"{name} {identity.get(name)!r} (other: {expected.get(name)!r})" for name in differ]
+        changes = "; ".join(differences)
         raise DataError(f"commit: {part.source.name} belongs to another run than {first.source.name}: {changes}")
     if part.past != first.past:
         raise DataError(f"commit: the input of {part.source.name} has another history than that of {first.source.name}")
@@ -125,9 +131,11 @@ def _check_alike(first: Part, part: Part) -> None:
 
 
 def _identity(part: Part) -> dict[str, Any]:
-    config = {key: value for key, value in part.link.config.items() if key != KEY}
-    inputs = [f"{table.name} {table.sha256[:8]}" for table in part.link.inputs]
-    origin = {"stage": part.link.stage, "version": part.link.version, "shards": part.shard.out_of, "inputs": inputs}
+    """What all shards of one run have in common, by name."""
+    link = part.link
+    config = {key: value for key, value in link.config.items() if key != KEY}
+    inputs = [f"{table.name} {table.sha256[:8]}" for table in link.inputs]
+    origin = {"stage": link.stage, "version": link.version, "shards": part.shard.out_of, "inputs": inputs}
     return {**origin, **fingerprint(config)}
 
 
@@ -144,7 +152,8 @@ def history(shards: Sequence[Part]) -> Chain:
     """The history of the joined table: that of one run on the whole table, with the sums of the shards' counts."""
     links = [part.link for part in shards]
     config = {key: value for key, value in links[0].config.items() if key != KEY}
-    if values := resolved_options(shards):
+    values = resolved_options(shards)
+    if values:
         config[CHOSEN] = values
     dropped: Counter[str] = Counter()
     for link in links:

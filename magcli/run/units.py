@@ -261,7 +261,7 @@ async def in_order(
             has_room = more and len(running) < window and len(waiting) < 4 * window
             if waiting and waiting[0].done():
                 yield waiting.popleft().result()
-            elif ahead and has_room:
+            elif ahead and has_room:  # the next unit has not come
                 await _first_of(running, ahead.wait())
                 _raise_first_error(waiting)
             elif waiting:

@@ -54,16 +54,18 @@ def validate_rows(
     Raises:
         DataError: a column is missing; the message names it, the stage and the existing columns.
     """
-    if renames := resolve_aliases(schema, required, aliases or {}):
+    renames = resolve_aliases(schema, required, aliases or {})
+    if renames:
         schema, rows = _renamed(renames, schema, rows, job)
-    visible = pa.schema([field for field in schema if field.name != UNREAD])
-    require(visible, [name for name in required if name != "id"], stage=job.stage, where=where)
+    visible = [field for field in schema if field.name != UNREAD]
+    without_id = [name for name in required if name != "id"]  # a table without ids gets some
+    require(pa.schema(visible), without_id, stage=job.stage, where=where)
     names, alternatives = _present(required, schema)
-    fields = [_converted(field, names) for field in schema if field.name != UNREAD]
+    fields = [_converted(field, names) for field in visible]
     if "id" in names and "id" not in schema.names:
         fields.insert(0, pa.field("id", pa.string()))
-    after = pa.schema(fields, metadata=schema.metadata)
-    return after, _valid_rows(names, alternatives, after, rows, job)
+    validated = pa.schema(fields, metadata=schema.metadata)
+    return validated, _valid_rows(names, alternatives, validated, rows, job)
 
 
 def _converted(field: pa.Field, names: Sequence[str]) -> pa.Field:
@@ -118,9 +120,11 @@ def _read(
     batch: pa.RecordBatch, converted: pa.RecordBatch, job: Job, before: int
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """The converted rows that could be read in their layout, and the same rows of ``batch``; others are dropped."""
-    if UNREAD not in batch.schema.names or batch.column(UNREAD).null_count == batch.num_rows:
+    if UNREAD not in batch.schema.names:
         return converted, batch
     why = batch.column(UNREAD)
+    if why.null_count == batch.num_rows:
+        return converted, batch
     for row in pc.indices_nonzero(why.is_valid()).to_pylist():
         (values,) = to_rows(converted.slice(row, 1))
         reason, _, detail = why[row].as_py().partition("\t")
@@ -160,14 +164,16 @@ def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> 
 def as_text(column: pa.Array, field: pa.Field) -> pa.Array:
     """The values of a column that must be text."""
     if is_json_text(field):
-        stored = column.to_pylist()
-        values = [None if text is None else _value_text(json.loads(text), field, text) for text in stored]
+        values: list[str | None] = []
+        for text in column.to_pylist():
+            values.append(None if text is None else _value_text(json.loads(text), field, text))
         return pa.array(values, pa.string())
     if pa.types.is_nested(column.type):
         values = [_value_text(value, field) for value in python_values(column)]
         return pa.array(values, pa.string())
     if pa.types.is_binary(column.type):
-        return pa.array([_decoded(value) for value in column.to_pylist()], pa.string())
+        values = [_decoded(value) for value in column.to_pylist()]
+        return pa.array(values, pa.string())
     texts = column.cast(pa.string())
     if field.name == "answer" and pc.any(pc.starts_with(texts, '["')).as_py():
         return pa.array(map(_only_answer, texts.to_pylist()), pa.string())
@@ -197,7 +203,8 @@ def _value_text(value: Any, field: pa.Field, text: str = "") -> str | None:
     if isinstance(value, list) and value:
         if field.name in TURNS and all(map(_is_turn, value)):
             return _only_turn(value, field)
-        if field.name == "answer" and len(value) == 1 and type(value[0]) in (str, int, float):
+        is_single = len(value) == 1 and type(value[0]) in (str, int, float)  # a bool is no answer
+        if field.name == "answer" and is_single:
             return str(value[0])
     return text or json.dumps(value, ensure_ascii=False, default=str)
 
@@ -266,15 +273,18 @@ def _reasons(
         if name in EMPTY:
             is_blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)
             is_missing = pc.or_(is_missing, pc.fill_null(is_blank, False))
-        if other := alternatives.get(name):
-            is_missing = pc.and_(is_missing, pc.invert(_filled(converted.column(other))))
+        other = alternatives.get(name)
+        if other:
+            has_other = _filled(converted.column(other))
+            is_missing = pc.and_(is_missing, pc.invert(has_other))
         reasons = _add_reason(reasons, is_missing, MISSING[name])
         reasons = _add_reason(reasons, pc.match_substring(column, "\x00"), "nul-byte")
     if not names:
         return reasons
     for column in converted.columns:
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-            reasons = _add_reason(reasons, pc.greater(pc.binary_length(column), CELL_LIMIT), "too-large")
+            is_too_large = pc.greater(pc.binary_length(column), CELL_LIMIT)
+            reasons = _add_reason(reasons, is_too_large, "too-large")
     return reasons
 
 

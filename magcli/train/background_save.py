@@ -108,12 +108,14 @@ class BackgroundSaver:
         writer = IndexWriter(folder, per_thread_copy_ahead=0)
         with checkpoint.one_line_errors(f"cannot write {folder}"):
             save_shards(dict(tensors), storage_writer=writer, process_group=self._group)
-        written = list(folder.glob(f"__{self._ranks.rank}_*"))
+        written = list(folder.glob(f"__{self._ranks.rank}_*"))  # named by rank: ``__0_0.distcp``
         if self._ranks.rank == 0:
             written.append(folder / INDEX)
-        digests = {file.relative_to(temp).as_posix(): checkpoint.digest(file) for file in written}
-        gathered = self._ranks.gather(digests, group=self._group)
-        return {name: digest for digests_of_rank in gathered for name, digest in digests_of_rank.items()}
+        own_digests = {file.relative_to(temp).as_posix(): checkpoint.digest(file) for file in written}
+        digests: dict[str, Any] = {}
+        for digests_of_rank in self._ranks.gather(own_digests, group=self._group):
+            digests |= digests_of_rank
+        return digests
 
 
 class HostCopies:

@@ -111,12 +111,13 @@ class Gather:
 
 def _start_gather(tensor: Tensor, ranks: Ranks, group: Any, dtype: torch.dtype) -> Gather:
     """Start to gather a tensor, in bytes: not every backend has every type."""
-    if not isinstance(tensor, DTensor):
+    is_receiver = ranks.rank == 0
+    if not isinstance(tensor, DTensor):  # every rank has the whole tensor
         whole = tensor.to(dtype).flatten()
-        return Gather(tensor.shape, whole, whole if ranks.rank == 0 else None, None)
+        return Gather(tensor.shape, sent=whole, received=whole if is_receiver else None, work=None)
     part = _padded_part(tensor, ranks, dtype)
     received, receivers = None, None
-    if ranks.rank == 0:
+    if is_receiver:
         received = part.new_empty(ranks.sharing * part.numel())
         receivers = list(received.view(torch.uint8).chunk(ranks.sharing))
     work = dist.gather(part.view(torch.uint8), receivers, dst=0, group=group, async_op=True)
@@ -131,9 +132,10 @@ def _padded_part(tensor: DTensor, ranks: Ranks, dtype: torch.dtype) -> Tensor:
     own = tensor.to_local().to(dtype).flatten()
     rows = tensor.shape[0]
     rows_per_rank = -(-rows // ranks.sharing)
-    values = rows_per_rank * (tensor.numel() // rows)
-    if own.numel() == values:
+    row_size = tensor.numel() // rows
+    most_values = rows_per_rank * row_size
+    if own.numel() == most_values:
         return own
-    padded = own.new_zeros(values)
+    padded = own.new_zeros(most_values)
     padded[: own.numel()] = own
     return padded

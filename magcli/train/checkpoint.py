@@ -119,8 +119,9 @@ def check(folder: Path) -> None:
 
 def steps(root: Path) -> list[Path]:
     """The complete checkpoints below ``root``, oldest first; ``load`` detects damage inside one."""
-    complete = [folder for folder in root.glob("step-*") if (folder / MANIFEST).is_file()]
-    return sorted((folder for folder in complete if STEP_NAME.fullmatch(folder.name)), key=_step)
+    named = [folder for folder in root.glob("step-*") if STEP_NAME.fullmatch(folder.name)]
+    complete = [folder for folder in named if (folder / MANIFEST).is_file()]
+    return sorted(complete, key=_step)
 
 
 def latest(root: Path) -> Path | None:
@@ -131,11 +132,13 @@ def latest(root: Path) -> Path | None:
 def prune(root: Path, *, keep: int, protect: Collection[Path] = ()) -> None:
     """Remove all but the newest ``keep`` checkpoints and those protected, and what ``remove_unfinished`` does."""
     complete = steps(root)
-    for folder in complete[: max(len(complete) - keep, 0)]:
+    num_old = max(len(complete) - keep, 0)
+    for folder in complete[:num_old]:
         if folder not in protect:
             # Renamed first, so that a half removed folder is never mistaken for a checkpoint.
-            rename(folder, temp_path(folder))
-            shutil.rmtree(temp_path(folder))
+            temp = temp_path(folder)
+            rename(folder, temp)
+            shutil.rmtree(temp)
     remove_unfinished(root)
 
 
@@ -160,9 +163,13 @@ def _write_model(temp: Path, model: "PreTrainedModel") -> None:
     if adapted_layers(model):
         write_adapter(model, temp)
         return
+    # A tied parameter is listed under its first name only, but is in the state dict under all of them.
     first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
-    weights = {name: tensor for name, tensor in model.state_dict().items() if name in first_names}
-    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temp / WEIGHTS, {"format": "pt"})
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        if name in first_names:
+            weights[name] = tensor.contiguous()
+    save_file(weights, temp / WEIGHTS, {"format": "pt"})
     with quiet_transformers():
         model.config.save_pretrained(temp)
     if model.generation_config is not None:
@@ -179,8 +186,7 @@ def require_float32(model: "PreTrainedModel") -> None:
 
 def tensors_of(model: "PreTrainedModel", optimizer: Optimizer) -> dict[str, Tensor]:
     """This rank's parts of weights and optimizer state by their names in a sharded checkpoint: no copies."""
-    weights = {f"weights.{names[0]}": tensor for names, tensor in _weights(model)}
-    return weights | _optimizer_state(model, optimizer)
+    return _named_weights(model) | _optimizer_state(model, optimizer)
 
 
 def write_unsharded_files(
@@ -211,18 +217,21 @@ def digest(file: Path) -> dict[str, Any]:
 
 
 def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
+    """The size and SHA-256 of each file of a checkpoint, by name."""
     file = folder / MANIFEST
     try:
         files: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["files"]
-        sharded = (folder / SHARDS).is_dir()
         weights = ADAPTER if ADAPTER in files else WEIGHTS
-        required = {f"{SHARDS}/{INDEX}" if sharded else weights, TRAINER, STATE} - files.keys()
+        if (folder / SHARDS).is_dir():
+            weights = f"{SHARDS}/{INDEX}"
+        unlisted = {weights, TRAINER, STATE} - files.keys()
     except FileNotFoundError:
         raise DataError(f"{folder} is not a complete checkpoint: {MANIFEST} is missing") from None
+    # RecursionError: JSON that is nested too deep.
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{file} is damaged; remove {folder} to resume from an older checkpoint") from error
-    if required:
-        raise DataError(f"{file} is damaged: it does not list {min(required)}")
+    if unlisted:
+        raise DataError(f"{file} is damaged: it does not list {min(unlisted)}")
     return files
 
 
@@ -238,14 +247,13 @@ def _load_weights(file: Path, model: "PreTrainedModel") -> None:
 def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:
     """Load one safetensors file into a sharded model; each rank reads the file by itself."""
     with safe_open(str(file), framework="pt") as stored, torch.no_grad():
-        there = set(stored.keys())
+        stored_names = set(stored.keys())
         for names, tensor in _weights(model):
-            name = next((name for name in names if name in there), None)
+            name = next((name for name in names if name in stored_names), None)
             full = None if name is None else stored.get_tensor(name)
             if full is None or full.shape != tensor.shape:
-                raise DataError(
-                    f"{file} does not fit {type(model).__name__}: {names[0]} is missing or differs in shape"
-                )
+                fault = f"{names[0]} is missing or differs in shape"
+                raise DataError(f"{file} does not fit {type(model).__name__}: {fault}")
             tensor.copy_(_sharded_like(full, tensor))
 
 
@@ -264,30 +272,40 @@ def _sharded_state(optimizer: Optimizer, state: Mapping[str, Any]) -> dict[str, 
     """The state of an optimizer over full parameters, sharded like the parameters of this one."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     sharded: dict[int, dict[str, Any]] = {}
-    for index, kept in state["state"].items():
-        sharded[index] = {}
-        for key, value in kept.items():
-            is_scalar = value.ndim == 0  # such as the number of steps
-            sharded[index][key] = value if is_scalar else _sharded_like(value, parameters[index])
+    for index, full_state in state["state"].items():
+        sharded[index] = dict(full_state)
+        for key, value in full_state.items():
+            if value.ndim > 0:  # not a scalar, such as the number of steps
+                sharded[index][key] = _sharded_like(value, parameters[index])
     return {**state, "state": sharded}
 
 
 def _read_shards(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None) -> None:
     """Read shards of any number of ranks into any other number; every rank must call this."""
     sizes = _stored_sizes(folder)
-    tensors = {f"weights.{names[0]}": tensor for names, tensor in _weights(model)}
+    tensors = _named_weights(model)
     for name, tensor in tensors.items():
         if sizes.get(name) != tensor.shape:
             raise DataError(f"{folder} does not fit {type(model).__name__}: {name} is {sizes.get(name, 'missing')}")
-    state = {} if optimizer is None else _empty_optimizer_state(model, optimizer, sizes)
-    tensors |= {name: tensor for kept in state.values() for name, tensor in kept.items()}
+    optimizer_state = {} if optimizer is None else _empty_optimizer_state(model, optimizer, sizes)
+    for stored in optimizer_state.values():
+        tensors |= stored
+
+    # Reads into the tensors in place.
     with one_line_errors(f"cannot read {folder}"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         load_shards(tensors, storage_reader=IndexReader(folder), no_dist=not dist.is_initialized())
-    if optimizer is not None:
-        optimizer.state.clear()
-        for parameter, kept in state.items():
-            optimizer.state[parameter] = {name.rpartition(".")[2]: tensor for name, tensor in kept.items()}
+    if optimizer is None:
+        return
+    optimizer.state.clear()
+    for parameter, stored in optimizer_state.items():
+        # ``optimizer.NAME.KEY``: the optimizer knows its tensors by KEY.
+        optimizer.state[parameter] = {name.rpartition(".")[2]: tensor for name, tensor in stored.items()}
+
+
+def _named_weights(model: "PreTrainedModel") -> dict[str, Tensor]:
+    """Weights and buffers by their names in a sharded checkpoint, each tied one once."""
+    return {f"weights.{names[0]}": tensor for names, tensor in _weights(model)}
 
 
 def _weights(model: "PreTrainedModel") -> Iterator[tuple[list[str], Tensor]]:
@@ -301,11 +319,11 @@ def _weights(model: "PreTrainedModel") -> Iterator[tuple[list[str], Tensor]]:
 
 
 def _optimizer_state(model: "PreTrainedModel", optimizer: Optimizer) -> dict[str, Tensor]:
-    return {
-        f"optimizer.{name}.{key}": tensor
-        for name, parameter in model.named_parameters()
-        for key, tensor in optimizer.state.get(parameter, {}).items()
-    }
+    state = {}
+    for name, parameter in model.named_parameters():
+        for key, tensor in optimizer.state.get(parameter, {}).items():
+            state[f"optimizer.{name}.{key}"] = tensor
+    return state
 
 
 def _empty_optimizer_state(
@@ -315,18 +333,19 @@ def _empty_optimizer_state(
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     state: dict[torch.nn.Parameter, dict[str, Tensor]] = {}
     for name, parameter in model.named_parameters():
+        # Without a dot in KEY: NAME may be the beginning of another parameter's name.
         stem = f"optimizer.{name}."
-        stored = [key for key in sizes if key.startswith(stem) and "." not in key[len(stem) :]]
+        stored = [key for key in sizes if key.startswith(stem) and "." not in key.removeprefix(stem)]
         if not stored or id(parameter) not in trained:
             continue
         like = parameter.detach()
         state[parameter] = {}
         for key in stored:
             # Moments have the parameter's shape and are sharded like it; the number of steps is a scalar.
-            has_its_shape = sizes[key] == like.shape
-            state[parameter][key] = (
-                torch.zeros_like(like) if has_its_shape else torch.zeros(sizes[key], device=like.device)
-            )
+            if sizes[key] == like.shape:
+                state[parameter][key] = torch.zeros_like(like)
+            else:
+                state[parameter][key] = torch.zeros(sizes[key], device=like.device)
     return state
 
 
@@ -353,6 +372,7 @@ def one_line_errors(what: str) -> Iterator[None]:
 
 
 def _random_states() -> dict[str, Any]:
+    """The states of all generators in types that ``torch.load`` reads with ``weights_only``: no NumPy arrays."""
     numpy_state = np.random.get_state(legacy=False)
     keys = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
     return {

@@ -46,13 +46,14 @@ def compile_layers(layers: Iterable[nn.Module], *, backend: str = "inductor") ->
     activations are recomputed, what is recomputed is compiled.
     """
     torch._dynamo.config.suppress_errors = True
-    for name, attend in ((packing.NAME, packing._attend), (packing.VARLEN_NAME, varlen.attend)):
+    attentions = {packing.NAME: packing._attend, packing.VARLEN_NAME: varlen.attend}
+    for name, attend in attentions.items():
         AttentionInterface.register(name, torch.compiler.disable(attend))  # type: ignore[no-untyped-call]
     for layer in layers:
         forward = layer.forward
-        if isinstance(forward, partial):  # recomputed: see ``magcli.train.shard``
-            recompute, (inner, *others), options = forward.func, forward.args, forward.keywords
+        if isinstance(forward, partial):  # ``checkpoint`` of the layer's own forward: see ``magcli.train.shard``
+            inner, *others = forward.args
             compiled = torch.compile(inner, dynamic=True, backend=backend)
-            layer.forward = partial(recompute, compiled, *others, **options)
+            layer.forward = partial(forward.func, compiled, *others, **forward.keywords)
         else:
             layer.forward = torch.compile(forward, dynamic=True, backend=backend)

@@ -32,17 +32,24 @@ class Head:
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits ``[N, vocabulary]`` of hidden states ``[N, hidden]``."""
         raw = hidden.float() @ self.weight.float().T
-        raw = (raw if self.bias is None else raw + self.bias) * self.scale
-        return raw if self.softcap is None else torch.tanh(raw / self.softcap) * self.softcap
+        if self.bias is not None:
+            raw = raw + self.bias
+        raw = raw * self.scale
+        if self.softcap is None:
+            return raw
+        return torch.tanh(raw / self.softcap) * self.softcap
 
 
 def head_of(model: "PreTrainedModel") -> Head:
     """A model's head; the settings are those of Cohere, of Granite and of Gemma."""
     config, linear = model.config.get_text_config(), model.get_output_embeddings()
-    scale = (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    factor = getattr(config, "logit_scale", None) or 1.0  # Cohere
+    divisor = getattr(config, "logits_scaling", None) or 1.0  # Granite
+    softcap = getattr(config, "final_logit_softcapping", None)  # Gemma
     bias = getattr(linear, "bias", None)
-    softcap = getattr(config, "final_logit_softcapping", None)
-    return Head(linear.weight, None if bias is None else bias.float(), scale, softcap)
+    if bias is not None:
+        bias = bias.float()
+    return Head(linear.weight, bias, scale=factor / divisor, softcap=softcap)
 
 
 def with_head(model: "PreTrainedModel", compute: Callable[[Head, Tensor], Result], hidden: Tensor) -> Result:
@@ -54,9 +61,8 @@ def with_head(model: "PreTrainedModel", compute: Callable[[Head, Tensor], Result
     def compute_on(states: Tensor) -> Result:
         return compute(head_of(model), states)
 
-    apply: Callable[[Callable[[Tensor], Result], Tensor], Result] = getattr(
-        model.get_output_embeddings(), APPLY, _apply
-    )
+    head = model.get_output_embeddings()
+    apply: Callable[[Callable[[Tensor], Result], Tensor], Result] = getattr(head, APPLY, _apply)
     return apply(compute_on, hidden)
 
 

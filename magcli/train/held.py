@@ -15,15 +15,17 @@ from torch.nn.functional import linear
 class HeldLinear(nn.Linear):
     """A linear layer that multiplies with bf16 copies under autocast, and with its own weights without."""
 
-    held: tuple[Tensor, Tensor | None]
-    """The copies of weight and bias."""
+    copies: tuple[Tensor, Tensor | None]
+    """Those of weight and bias."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``[..., inputs]`` to ``[..., outputs]``."""
         if not torch.is_autocast_enabled(inputs.device.type):
             return linear(inputs, self.weight, self.bias)
-        weight, bias = self.held
-        return linear(inputs, _rounded(self.weight, weight), None if bias is None else _rounded(self.bias, bias))
+        weight_copy, bias_copy = self.copies
+        weight = _rounded(self.weight, weight_copy)
+        bias = None if bias_copy is None else _rounded(self.bias, bias_copy)
+        return linear(inputs, weight, bias)
 
 
 def _rounded(parameter: Tensor, copy: Tensor) -> Tensor:
@@ -55,16 +57,22 @@ class HeldWeights:
         self._copies: list[Tensor] = []
         for module in modules:
             for child in module.modules():
-                if type(child) is nn.Linear and child.weight.requires_grad and child.weight.dtype == torch.float32:
+                # Not of a subclass, which may compute something else.
+                if type(child) is nn.Linear and _is_trained_in_float32(child.weight):
                     self._hold(child)
         self._versions: list[int] = []
 
     def _hold(self, module: nn.Linear) -> None:
-        held = [parameter.detach().to(torch.bfloat16) for parameter in module.parameters(recurse=False)]
-        self._parameters += list(module.parameters(recurse=False))
-        self._copies += held
+        weight = self._copy_of(module.weight)
+        bias = None if module.bias is None else self._copy_of(module.bias)
         module.__class__ = HeldLinear
-        module.held = (held[0], held[1] if module.bias is not None else None)  # type: ignore[assignment]
+        module.copies = (weight, bias)  # type: ignore[assignment]
+
+    def _copy_of(self, parameter: Tensor) -> Tensor:
+        copy = parameter.detach().to(torch.bfloat16)
+        self._parameters.append(parameter)
+        self._copies.append(copy)
+        return copy
 
     def will_change(self) -> None:
         """Say that an optimizer step comes next: PyTorch's fused one does not count as a change of a tensor."""
@@ -80,3 +88,7 @@ class HeldWeights:
         if versions != self._versions:
             torch._foreach_copy_(self._copies, self._parameters)
             self._versions = versions
+
+
+def _is_trained_in_float32(parameter: Tensor) -> bool:
+    return parameter.requires_grad and parameter.dtype == torch.float32

@@ -88,20 +88,21 @@ def token_logprobs(
     ``forward_packed``.
     """
     scored = where if isinstance(where, Scored) else scored_tokens(packed, where).to(packed.input_ids.device)
-    predicted = scored.tokens
+    # The hidden state of a token predicts the next one.
     hidden = forward_packed(model, packed, packing).index_select(0, scored.before)
-    targets = packed.input_ids[0, predicted]
+    targets = packed.input_ids[0, scored.tokens]
     if not isinstance(temperature, Tensor):
         temperature = torch.full((), temperature, device=hidden.device)
-    temperatures = temperature.expand(packed.num_tokens).index_select(0, predicted)
+    temperatures = temperature.expand(packed.num_tokens).index_select(0, scored.tokens)
 
     def score(head: Head, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        plan = _plan(len(predicted), head, chunk, entropy_grad)
+        plan = _plan(len(targets), head, chunk, entropy_grad)
         return _score_with(head, hidden, targets, temperatures, plan)
 
     values, entropies = with_head(model, score, hidden)
-    empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
-    return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
+    zeros = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
+    index = (scored.tokens,)
+    return LogProbs(zeros.index_put(index, values), zeros.index_put(index, entropies))
 
 
 def _score_with(
@@ -109,7 +110,7 @@ def _score_with(
 ) -> tuple[Tensor, Tensor]:
     """``score_rows`` with a model's head."""
     scaled, bias = hidden.float(), head.bias
-    if head.scale != 1.0:
+    if head.scale != 1.0:  # cheaper than to scale the logits
         scaled = scaled * head.scale
         bias = None if bias is None else bias * head.scale
     weight = head.weight if plan.factors == head.weight.dtype else head.weight.float()
@@ -118,8 +119,10 @@ def _score_with(
 
 def _predicted(before: Tensor, where: Tensor | None) -> Tensor:
     """Indices of the tokens to score: those selected that have a token before them."""
-    scored = before >= 0
-    return (scored if where is None else scored & where).nonzero().squeeze(1)
+    is_scored = before >= 0
+    if where is not None:
+        is_scored = is_scored & where
+    return is_scored.nonzero().squeeze(1)
 
 
 def _plan(rows: int, head: Head, chunk: int | None, entropy_grad: bool) -> "ScorePlan":
@@ -185,11 +188,13 @@ class _Score(torch.autograd.Function):
         temperature: Tensor,
         plan: ScorePlan,
     ) -> tuple[Tensor, Tensor]:
-        rows, step = len(hidden), _rows_at_once(weight, plan)
-        logits = hidden.new_empty(rows if plan.store else min(plan.block, rows), len(weight))
-        spare = hidden.new_empty(min(step, rows), len(weight))
+        rows, vocabulary = len(hidden), len(weight)
+        step = _rows_at_once(weight, plan)
+        logits = hidden.new_empty(rows if plan.store else min(plan.block, rows), vocabulary)
+        spare = hidden.new_empty(min(step, rows), vocabulary)
         values, entropies, normalizer, peak = (hidden.new_empty(rows) for _ in range(4))
         factor = weight.to(plan.factors)
+        # A block of logits at a time, and of these as many rows as ``spare`` has.
         with _float32(hidden):
             for part in _parts(0, rows, plan.block):
                 block = logits[part] if plan.store else logits[: part.stop - part.start]
@@ -207,10 +212,11 @@ class _Score(torch.autograd.Function):
                     # What the backward pass subtracts: stored logits are shifted, recomputed ones are not.
                     normalizer[piece] = log_total if plan.store else log_total + top
                     peak[piece] = top if plan.store else 0.0
-        ctx.save_for_backward(
-            hidden, weight, bias, targets, temperature, normalizer, entropies, peak, logits if plan.store else None
-        )
-        ctx.plan, ctx.done = plan, False
+
+        stored = logits if plan.store else None
+        ctx.save_for_backward(hidden, weight, bias, targets, temperature, normalizer, entropies, peak, stored)
+        ctx.plan = plan
+        ctx.done = False
         if not plan.entropy_grad:
             ctx.mark_non_differentiable(entropies)
         return values, entropies
@@ -222,19 +228,22 @@ class _Score(torch.autograd.Function):
         if ctx.done:
             raise MagError("a second backward pass: the stored logits were overwritten; retain_graph is not supported")
         ctx.done = True
-        plan, (for_hidden, for_weight, for_bias, *_) = ctx.plan, ctx.needs_input_grad
-        rows = len(hidden)
+        plan = ctx.plan
+        for_hidden, for_weight, for_bias, *_ = ctx.needs_input_grad
+        rows, vocabulary = len(hidden), len(weight)
         grad_values = grad_values / temperature  # of z in logits = z / temperature
         grad_entropies = grad_entropies / temperature
         step = _rows_at_once(weight, plan)
-        block = max(1, rows) if stored is not None else min(plan.block, rows)
-        logits = hidden.new_empty(block, len(weight)) if stored is None else stored
-        spare = hidden.new_empty(min(step, rows), len(weight))
+        block = min(plan.block, rows) if stored is None else max(1, rows)  # all stored logits are one block
+        logits = hidden.new_empty(block, vocabulary) if stored is None else stored
+        spare = hidden.new_empty(min(step, rows), vocabulary)
         cast_weight, cast_hidden = weight.to(plan.products), hidden.to(plan.products)
         factor = cast_weight if plan.factors == plan.products else weight.to(plan.factors)
         grad_hidden = torch.empty_like(hidden) if for_hidden else None
+        # With a single block there is nothing to add up: its product is the gradient.
         grad_weight = torch.zeros_like(weight) if for_weight and block != rows else None
         grad_bias = torch.zeros_like(bias) if for_bias else None
+
         with _float32(hidden):
             for part in _parts(0, rows, block):
                 if stored is None:
@@ -273,7 +282,9 @@ def _in_place(logits: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
 
     Rows are read before they are overwritten: the first rows written end before the next row to be read.
     """
-    return logits.view(-1).view(dtype)[: rows * logits.shape[1]].view(rows, logits.shape[1])
+    vocabulary = logits.shape[1]
+    memory_as_type = logits.view(-1).view(dtype)
+    return memory_as_type[: rows * vocabulary].view(rows, vocabulary)
 
 
 def _of_logits(
@@ -295,8 +306,8 @@ def _slope_of_cap(logits: Tensor, peak: Tensor, temperature: Tensor, softcap: fl
     """The derivative 1 - (z / C)^2 of capped logits z, given as z / T - ``peak``; None without a cap."""
     if softcap is None:
         return None
-    share = (logits + peak[:, None]) * (temperature / softcap)[:, None]
-    return 1.0 - share.square_()
+    capped_over_cap = (logits + peak[:, None]) * (temperature / softcap)[:, None]  # z / C
+    return 1.0 - capped_over_cap.square_()
 
 
 def _float32(tensor: Tensor) -> torch.autocast:
@@ -309,8 +320,9 @@ def _parts(start: int, end: int, size: int) -> Iterator[slice]:
 
 def _rows_at_once(weight: Tensor, plan: ScorePlan) -> int:
     """Rows of logits for row-wise work, for which there is a buffer: those that fit a CPU's cache, or fill a GPU."""
-    piece = memory.CPU_PIECE_BYTES if _is_cpu(weight) else memory.GPU_PIECE_BYTES
-    return max(1, min(piece // (4 * len(weight)), plan.block))
+    piece_bytes = memory.CPU_PIECE_BYTES if _is_cpu(weight) else memory.GPU_PIECE_BYTES
+    row_bytes = memory.FP32 * len(weight)
+    return max(1, min(piece_bytes // row_bytes, plan.block))
 
 
 def _is_cpu(tensor: Tensor) -> bool:
@@ -322,6 +334,7 @@ def _write_logits(
 ) -> None:
     """Write float32 logits / temperature; ``weight`` has the type of the product's factors."""
     if softcap is None and weight.dtype == torch.float32:
+        # (h W^T + b) / T = (h / T) W^T + (1 / T) b: no pass over the logits to divide them.
         torch.mm(hidden / temperature[:, None], weight.T, out=out)
         if bias is not None:
             out.addr_(temperature.reciprocal(), bias)

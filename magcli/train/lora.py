@@ -35,16 +35,17 @@ class LoraLinear(nn.Linear):
     """
 
     def __init__(self, base: nn.Linear, *, rank: int, alpha: float) -> None:
-        with torch.device("meta"):
-            super().__init__(base.in_features, base.out_features, bias=base.bias is not None)
+        inputs, outputs = base.in_features, base.out_features
+        with torch.device("meta"):  # no memory for weights that are replaced
+            super().__init__(inputs, outputs, bias=base.bias is not None)
         self.weight = base.weight
         self.bias = base.bias
         self.rank = rank
         self.alpha = alpha
         self.active = True
         device = base.weight.device
-        self.lora_a = nn.Parameter(torch.empty(rank, base.in_features, device=device))
-        self.lora_b = nn.Parameter(torch.zeros(base.out_features, rank, device=device))
+        self.lora_a = nn.Parameter(torch.empty(rank, inputs, device=device))
+        self.lora_b = nn.Parameter(torch.zeros(outputs, rank, device=device))
 
     @property
     def scale(self) -> float:
@@ -173,13 +174,15 @@ def read_adapter(folder: Path, model: "PreTrainedModel") -> None:
         stored = load_file(file)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{file} cannot be read: {' '.join(str(error).split())[:200]}") from error
-    wanted = adapter_weights(model)
-    different = wanted.keys() ^ stored.keys()
-    different |= {name for name in wanted.keys() & stored.keys() if wanted[name].shape != stored[name].shape}
+    matrices = adapter_weights(model)
+    different = matrices.keys() ^ stored.keys()  # in one of them only
+    for name in matrices.keys() & stored.keys():
+        if matrices[name].shape != stored[name].shape:
+            different.add(name)
     if different:
         raise DataError(f"{file} does not fit the adapters of this run: {min(different)} is missing or of another rank")
-    for name, parameter in wanted.items():
-        parameter.copy_(stored[name])
+    for name, matrix in matrices.items():
+        matrix.copy_(stored[name])
 
 
 def _in_float32(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ class OffloadedAdamW(AdamW):
             _update(piece, moments)
             copies.download(piece, moments)
         copies.finish()
-        for parameter in self._with_gradient():
+        for _, parameter in self._with_gradient():
             self.state[parameter]["step"] += 1
 
     @torch.no_grad()
@@ -69,37 +69,42 @@ class OffloadedAdamW(AdamW):
         super().load_state_dict({**state_dict, "state": {}})
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for number, stored in state_dict["state"].items():
-            kept = self._started(parameters[number])
-            kept["step"].copy_(stored["step"])
+            state = self._started(parameters[number])
+            state["step"].copy_(stored["step"])
             for name in MOMENTS:
-                kept[name].copy_(stored[name])
+                state[name].copy_(stored[name])
 
-    def _with_gradient(self) -> Iterator[nn.Parameter]:
-        return (p for group in self.param_groups for p in group["params"] if p.grad is not None)
-
-    def _pieces(self) -> Iterator[Piece]:
-        """All pieces of this step, in the order of the parameters."""
+    def _with_gradient(self) -> Iterator[tuple[dict[str, Any], nn.Parameter]]:
+        """(group, parameter) of all parameters that this step updates."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    yield from self._pieces_of(group, parameter)
+                    yield group, parameter
+
+    def _pieces(self) -> Iterator[Piece]:
+        """All pieces of this step, in the order of the parameters."""
+        for group, parameter in self._with_gradient():
+            yield from self._pieces_of(group, parameter)
 
     def _pieces_of(self, group: dict[str, Any], parameter: nn.Parameter) -> Iterator[Piece]:
-        kept = self.state[parameter] or self._started(parameter)
-        values = parameter.detach().view(-1)
+        state = self.state[parameter] or self._started(parameter)
         assert parameter.grad is not None
+        # A view of the parameter, which is updated in place; a gradient may have another layout.
+        values = parameter.detach().view(-1)
         gradient = parameter.grad.reshape(-1)
-        first, second = (kept[name].view(-1) for name in MOMENTS)
+        first, second = (state[name].view(-1) for name in MOMENTS)
         for start in range(0, len(values), self._piece):
             part = slice(start, start + self._piece)
-            yield Piece(group, kept["step"], values[part], gradient[part], (first[part], second[part]))
+            moments = (first[part], second[part])
+            yield Piece(group, state["step"], values[part], gradient[part], moments)
 
     def _started(self, parameter: nn.Parameter) -> dict[str, Any]:
         """The state of a parameter before its first step."""
         pinned = parameter.device.type == "cuda"
-        kept = {name: torch.zeros(parameter.shape, dtype=parameter.dtype, pin_memory=pinned) for name in MOMENTS}
-        self.state[parameter] = {"step": torch.zeros((), device=parameter.device), **kept}
-        state: dict[str, Any] = self.state[parameter]
+        state: dict[str, Any] = {"step": torch.zeros((), device=parameter.device)}
+        for name in MOMENTS:
+            state[name] = torch.zeros(parameter.shape, dtype=parameter.dtype, pin_memory=pinned)
+        self.state[parameter] = state
         return state
 
 

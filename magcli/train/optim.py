@@ -6,6 +6,7 @@ Parameters are float32 master weights; with ``autocast`` the matrix products of 
 import math
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,14 +38,17 @@ def adamw(
     With ``offload_moments`` its moments are in host memory, where those of a model on the CPU are anyway.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    chosen = [group for group in groups if group["params"]]
-    if offload_moments and any(parameter.device.type != "cpu" for parameter in trained):
-        return OffloadedAdamW(chosen, lr=lr, betas=betas)
-    return AdamW(chosen, lr=lr, betas=betas, fused=True)
+    matrices = [parameter for parameter in trained if parameter.ndim > 1]
+    vectors = [parameter for parameter in trained if parameter.ndim <= 1]
+    groups: list[dict[str, Any]] = []
+    if matrices:
+        groups.append({"params": matrices, "weight_decay": weight_decay})
+    if vectors:
+        groups.append({"params": vectors, "weight_decay": 0.0})
+    is_on_device = any(parameter.device.type != "cpu" for parameter in trained)
+    if offload_moments and is_on_device:
+        return OffloadedAdamW(groups, lr=lr, betas=betas)
+    return AdamW(groups, lr=lr, betas=betas, fused=True)
 
 
 SFT_LR, RL_LR = 1e-5, 1e-6
@@ -57,8 +61,10 @@ def default_lr(weights: int, *, at_24b: float, lora: bool) -> float:
     Proportional to 1/sqrt(weights), and ten times as large for LoRA, as in the Tinker cookbook's ``hyperparam_utils``.
     At most 200 times ``at_24b``.
     """
-    full = at_24b * math.sqrt(24e9 / weights)
-    return min(10 * full if lora else full, 200 * at_24b)
+    lr = at_24b * math.sqrt(24e9 / weights)
+    if lora:
+        lr *= 10
+    return min(lr, 200 * at_24b)
 
 
 def cosine(step: int, *, total: int, warmup: int, floor: float = 0.0) -> float:
@@ -70,7 +76,8 @@ def cosine(step: int, *, total: int, warmup: int, floor: float = 0.0) -> float:
     if step < warmup:
         return (step + 1) / warmup
     progress = min((step - warmup) / max(total - warmup, 1), 1.0)
-    return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
+    half_cosine = (1 + math.cos(math.pi * progress)) / 2  # from 1 to 0
+    return floor + (1 - floor) * half_cosine
 
 
 def set_lr(optimizer: Optimizer, lr: float) -> None:
@@ -99,7 +106,8 @@ def clip_and_step(
 def clip(parameters: Iterable[nn.Parameter], *, max_norm: float) -> Tensor:
     """Scale the gradient to a norm of at most ``max_norm``; returns the norm before, over all ranks."""
     trained = list(parameters)
-    norm = _full(get_total_norm([parameter.grad for parameter in trained if parameter.grad is not None]))
+    gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
+    norm = _full(get_total_norm(gradients))
     clip_grads_with_norm_(trained, max_norm, norm)
     return norm
 

@@ -85,25 +85,32 @@ class Packed:
     def spread(self, values: Sequence[float] | Tensor) -> Tensor:
         """Expand values per sequence ``[num_sequences]`` to float32 ``[T]`` on the host; 0 for prefixes."""
         per_sequence = torch.as_tensor(values, dtype=torch.float32)
+        lengths = torch.tensor(self.lengths)
+        own_tokens = []  # of each sequence, without its prefix
+        for start, length in zip(self.starts, self.lengths, strict=True):
+            own_tokens.append(torch.arange(start, start + length))
         spread = torch.zeros(self.num_tokens)
-        ranges = [torch.arange(start, start + length) for start, length in zip(self.starts, self.lengths, strict=True)]
-        spread[torch.cat(ranges)] = per_sequence.repeat_interleave(torch.tensor(self.lengths))
+        spread[torch.cat(own_tokens)] = per_sequence.repeat_interleave(lengths)
         return spread
 
     def before(self) -> Tensor:
         """Index of the token that precedes each token in its sequence: int64 ``[T]`` on the host; -1 for first ones."""
         predecessor = torch.arange(-1, self.num_tokens - 1)
-        for start, length, (shared, size) in zip(self.starts, self.lengths, self.prefixes, strict=True):
-            if length:
-                predecessor[start] = shared + size - 1 if size else -1
-        return predecessor.where(self.position_ids[0].cpu() > 0, -1)
+        for start, length, prefix in zip(self.starts, self.lengths, self.prefixes, strict=True):
+            prefix_start, prefix_size = prefix
+            if length and prefix_size:  # the first token after a prefix, which may lie elsewhere in the pack
+                predecessor[start] = prefix_start + prefix_size - 1
+        is_first = self.position_ids[0].cpu() == 0
+        return predecessor.masked_fill(is_first, -1)
 
 
 def pack(sequences: Sequence[Sequence[int]]) -> Packed:
     """Concatenate sequences of token ids in their order. Empty sequences have no tokens but keep their index."""
     lengths = tuple(len(sequence) for sequence in sequences)
     starts = tuple(accumulate(lengths, initial=0))[:-1]
-    return _packed(sequences, [range(length) for length in lengths], starts, lengths, ((0, 0),) * len(lengths))
+    positions = [range(length) for length in lengths]
+    no_prefixes = ((0, 0),) * len(lengths)
+    return _packed(sequences, positions, starts, lengths, no_prefixes)
 
 
 def pack_completions(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Packed:
@@ -114,20 +121,24 @@ def pack_completions(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Pa
     parts: list[Sequence[int]] = []
     positions: list[range] = []
     starts: list[int] = []
+    lengths: list[int] = []
+    prefixes: list[tuple[int, int]] = []
     prompt_starts: dict[tuple[int, ...], int] = {}
     end = 0
     for prompt, completion in pairs:
-        if tuple(prompt) not in prompt_starts:
-            prompt_starts[tuple(prompt)] = end
+        key = tuple(prompt)
+        if key not in prompt_starts:
+            prompt_starts[key] = end
             parts.append(prompt)
             positions.append(range(len(prompt)))
             end += len(prompt)
+        prefixes.append((prompt_starts[key], len(prompt)))
         starts.append(end)
+        lengths.append(len(completion))
         parts.append(completion)
         positions.append(range(len(prompt), len(prompt) + len(completion)))
         end += len(completion)
-    prefixes = tuple((prompt_starts[tuple(prompt)], len(prompt)) for prompt, _ in pairs)
-    return _packed(parts, positions, tuple(starts), tuple(len(completion) for _, completion in pairs), prefixes)
+    return _packed(parts, positions, tuple(starts), tuple(lengths), tuple(prefixes))
 
 
 def _packed(
@@ -150,23 +161,27 @@ def greedy_collate(lengths: Sequence[int], budget: int) -> list[list[int]]:
     micro-batch.
     """
     batches: list[list[int]] = []
-    space: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+    space: list[int] = []  # tokens left in each micro-batch; negative if its only sequence exceeds the budget
+    longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    for index in longest_first:
         length = lengths[index]
-        fitting = next((b for b, free in enumerate(space) if length <= free), None)
-        if fitting is None:
+        first_fit = next((number for number, free in enumerate(space) if length <= free), None)
+        if first_fit is None:
             batches.append([index])
             space.append(budget - length)
         else:
-            batches[fitting].append(index)
-            space[fitting] -= length
+            batches[first_fit].append(index)
+            space[first_fit] -= length
     return batches
 
 
 def padding_share(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> float:
     """The fraction of padding if each of these micro-batches were padded to its longest sequence."""
-    padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches if batch)
-    tokens = sum(lengths[i] for batch in batches for i in batch)
+    tokens = padded = 0
+    for batch in batches:
+        batch_lengths = [lengths[index] for index in batch]
+        tokens += sum(batch_lengths)
+        padded += len(batch) * max(batch_lengths, default=0)
     return 1.0 - tokens / padded if padded else 0.0
 
 
@@ -187,15 +202,21 @@ class Buckets:
 def buckets(packed: Packed) -> Buckets:
     """Group sequences of similar length: longest first, a new bucket where the ratio falls below ``SHORTEST``."""
     lengths = packed.full_lengths
-    groups = _similar(lengths)
-    shapes = tuple((len(group), lengths[group[0]]) for group in groups)
-    tokens_of_groups, reads_of_groups = zip(*(_slots(packed, group) for group in groups), strict=True)
-    slots, is_read = torch.cat(tokens_of_groups), torch.cat(reads_of_groups)
+    shapes, tokens_of_groups, reads_of_groups = [], [], []
+    for group in _similar(lengths):
+        longest = lengths[group[0]]
+        shapes.append((len(group), longest))
+        tokens, reads = _slots(packed, group)
+        tokens_of_groups.append(tokens)
+        reads_of_groups.append(reads)
+    slots = torch.cat(tokens_of_groups)
+    is_read = torch.cat(reads_of_groups)
+
     # Each token is read from exactly one slot, so this inverts the gathering.
     places = torch.empty(packed.num_tokens, dtype=torch.long)
     places[slots[is_read]] = is_read.nonzero().squeeze(1)
     device = packed.input_ids.device
-    return Buckets(shapes, moved(slots, device), moved(places, device))
+    return Buckets(tuple(shapes), moved(slots, device), moved(places, device))
 
 
 def segments(packed: Packed) -> varlen.Segments:
@@ -224,8 +245,9 @@ def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "s
     if attention == "varlen":
         varlen.require(model.device)
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or LAYERS)
-    if not kinds <= LAYERS:
-        raise _unsupported(refusal(model, f"layers of type {min(kinds - LAYERS)} would mix packed sequences"))
+    mixing = kinds - LAYERS
+    if mixing:
+        raise _unsupported(refusal(model, f"layers of type {min(mixing)} would mix packed sequences"))
     try:
         record_attention(model)
         set_packed_attention(model, attention)
@@ -266,11 +288,13 @@ def _check(model: "PreTrainedModel") -> None:
     """Raise EnvironmentFault unless packed sequences have the logits of the model's own code."""
     with explained(model):
         theirs = own_logits(model).flatten(0, 1)
-        hidden = forward_packed(model, pack(probe_tokens(model).tolist()).to(model.device))
+        packed = pack(probe_tokens(model).tolist())
+        hidden = forward_packed(model, packed.to(model.device))
         ours = with_head(model, Head.logits, hidden)
     spread = spread_of(theirs)
-    rounds = torch.is_autocast_enabled(model.device.type) or _uses_varlen(model)
-    if not agree(ours, theirs, spread, torch.bfloat16 if rounds else model.dtype):
+    is_rounded = torch.is_autocast_enabled(model.device.type) or _uses_varlen(model)
+    dtype = torch.bfloat16 if is_rounded else model.dtype
+    if not agree(ours, theirs, spread, dtype):
         raise different(model, ours, theirs, spread, "training")
 
 
@@ -300,13 +324,16 @@ def _similar(lengths: Sequence[int]) -> list[list[int]]:
     """The indices of sequences of similar length together, longest first; empty ones are left out."""
     groups: list[list[int]] = []
     longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    longest = 0  # of the newest group
     for index in longest_first:
-        if not lengths[index]:
+        length = lengths[index]
+        if not length:
             continue
-        if groups and lengths[index] >= SHORTEST * lengths[groups[-1][0]]:
+        if groups and length >= SHORTEST * longest:
             groups[-1].append(index)
         else:
             groups.append([index])
+            longest = length
     return groups
 
 
@@ -316,17 +343,22 @@ def _slots(packed: Packed, group: Sequence[int]) -> tuple[Tensor, Tensor]:
     Padding is not read, and a shared prefix only from its first sequence.
     """
     readers = _prefix_readers(packed.prefixes)
+    lengths = packed.full_lengths
     rows = []
-    for i in group:
-        prefix_start, prefix_size = packed.prefixes[i]
-        first_read = 0 if readers.get(prefix_start) == i else prefix_size
-        rows.append((packed.starts[i], packed.full_lengths[i] - 1, prefix_start, prefix_size, first_read))
-    start, last, prefix_start, prefix_size, first_read = torch.tensor(rows).T[..., None]  # each [sequences, 1]
-    column = torch.arange(packed.full_lengths[group[0]])[None]
-    position = column.minimum(last)  # padding repeats the last token
-    in_prefix = position < prefix_size
-    token = torch.where(in_prefix, prefix_start + position, start + position - prefix_size)
-    is_read = (column >= first_read) & (column <= last)
+    for index in group:
+        start, last = packed.starts[index], lengths[index] - 1
+        prefix_start, prefix_size = packed.prefixes[index]
+        reads_prefix = readers.get(prefix_start) == index
+        first_read = 0 if reads_prefix else prefix_size
+        rows.append((start, last, prefix_start, prefix_size, first_read))
+    starts, lasts, prefix_starts, prefix_sizes, first_reads = torch.tensor(rows).T[..., None]  # each [sequences, 1]
+
+    column = torch.arange(lengths[group[0]])[None]
+    position = column.minimum(lasts)  # padding repeats the last token
+    in_prefix = position < prefix_sizes
+    after_prefix = starts + position - prefix_sizes
+    token = torch.where(in_prefix, prefix_starts + position, after_prefix)
+    is_read = (column >= first_reads) & (column <= lasts)
     return token.flatten(), is_read.flatten()
 
 
@@ -358,18 +390,22 @@ def _attend(
     if packing is None:
         raise MagError("packed attention was called without sequence boundaries: use forward_packed")
     kind = scores_of(module, query, scaling, others)
-    sizes = [count * length for count, length in packing.shapes]
     dtype = _kernel_dtype(value)
-    columns = (
-        tensor[0].transpose(0, 1).to(dtype).index_select(0, packing.slots).split_with_sizes(sizes)
-        for tensor in (query, key, value)
-    )
+    batches = (_batches_of(tensor, packing, dtype) for tensor in (query, key, value))
     with torch.autocast(value.device.type, enabled=False):
         outputs = [
-            _batch_attention(*qkv, shape=shape, kind=kind, dropout=dropout)
-            for *qkv, shape in zip(*columns, packing.shapes, strict=True)
+            _batch_attention(q, k, v, shape=shape, kind=kind, dropout=dropout)
+            for q, k, v, shape in zip(*batches, packing.shapes, strict=True)
         ]
-    return torch.cat(outputs).index_select(0, packing.places).to(value.dtype)[None], None
+    output = torch.cat(outputs).index_select(0, packing.places)
+    return output.to(value.dtype)[None], None
+
+
+def _batches_of(tensor: Tensor, packing: Buckets, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """The padded batch of each bucket, ``[N * L, H, D]``, of q, k or v ``[1, H, T, D]``."""
+    sizes = [count * length for count, length in packing.shapes]
+    by_token = tensor[0].transpose(0, 1).to(dtype)
+    return by_token.index_select(0, packing.slots).split_with_sizes(sizes)
 
 
 def _batch_attention(
@@ -377,8 +413,9 @@ def _batch_attention(
 ) -> Tensor:
     """Attention of one padded batch, ``[N * L, H, D]``; its padding comes last, where the causal mask hides it."""
     count, length = shape
-    q, k, v = (tensor.view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in (q, k, v))
-    return causal_attention(q, k, v, kind, dropout).transpose(1, 2).flatten(0, 1)
+    q, k, v = (tensor.view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in (q, k, v))  # [N, H, L, D]
+    output = causal_attention(q, k, v, kind, dropout)
+    return output.transpose(1, 2).flatten(0, 1)
 
 
 def _kernel_dtype(value: Tensor) -> torch.dtype:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -71,9 +72,10 @@ def plan_steps(lengths: Sequence[int], *, epochs: int, step_tokens: int, seed: i
     """
     steps: list[list[int]] = []
     for epoch in range(epochs):
+        order = np.random.default_rng([seed, epoch]).permutation(len(lengths))
         current: list[int] = []
         tokens = 0
-        for index in np.random.default_rng([seed, epoch]).permutation(len(lengths)).tolist():
+        for index in order.tolist():
             current.append(index)
             tokens += lengths[index]
             if tokens >= step_tokens:
@@ -89,8 +91,10 @@ def split_examples(
 ) -> list[list[MicroBatch]]:
     """The micro-batches of each of ``size`` ranks: at most ``micro_tokens`` tokens each, equally many on every rank."""
     lengths = [len(example.tokens) for example in examples]
-    by_rank = micro_batches_by_rank(lengths, budget=micro_tokens, size=size, hidden=hidden)
-    return [[[examples[index] for index in batch] or [PADDING] for batch in batches] for batches in by_rank]
+    by_rank: list[list[MicroBatch]] = []
+    for batches in micro_batches_by_rank(lengths, budget=micro_tokens, size=size, hidden=hidden):
+        by_rank.append([[examples[index] for index in batch] or [PADDING] for batch in batches])
+    return by_rank
 
 
 def num_targets(examples: Iterable[Example]) -> float:
@@ -119,7 +123,7 @@ def accumulate(
 def _loss(model: "PreTrainedModel", batch: MicroBatch, total: float, *, bf16: bool) -> Tensor:
     device = model.device
     packed = pack([example.tokens for example in batch])
-    mask = torch.tensor([on for example in batch for on in example.mask])
+    mask = torch.tensor(list(chain.from_iterable(example.mask for example in batch)))
     weight = moved(packed.spread([example.weight for example in batch]), device)
     scored = scored_tokens(packed, mask).to(device)
     with optim.autocast(device, bf16):
@@ -216,9 +220,8 @@ class SFTTrainer:
         chosen = [self.examples[index] for index in self.steps[self.done]]
         lr = self.lr * optim.cosine(self.done, total=len(self.steps), warmup=self.warmup, floor=self.floor)
         total = num_targets(chosen)
-        loss, norm = self.controller.run(
-            [TrainStep(batches, total, lr, self.max_norm, self.bf16) for batches in self._split(chosen)]
-        )
+        commands = [TrainStep(batches, total, lr, self.max_norm, self.bf16) for batches in self._split(chosen)]
+        loss, norm = self.controller.run(commands)
         self.done += 1
         self.bad_steps = 0 if norm is not None else self.bad_steps + 1
         if self.bad_steps == MAX_BAD_STEPS:
@@ -264,6 +267,21 @@ class SFTRun:
     keep_checkpoints: int
     evaluator: EvaluateModel | None = None
 
+    @property
+    def _best(self) -> Path:
+        """The best model so far, if models are evaluated."""
+        return self.folder.path / "best"
+
+    @property
+    def _best_adapter(self) -> Path:
+        """Its adapters, if there are some."""
+        return self.folder.path / "best-adapter"
+
+    @property
+    def _adapter(self) -> Path:
+        """The adapters of the result."""
+        return self.folder.path / "adapter"
+
     def save_initial_model(self, trainer: SFTTrainer) -> None:
         """Keep randomly initialized weights, so that the gain from training can be measured."""
         start = self.folder.path / "start"
@@ -273,10 +291,12 @@ class SFTRun:
     def resume(self, trainer: SFTTrainer) -> None:
         """Continue from the newest complete checkpoint; later steps are recomputed with equal results."""
         checkpoint.remove_unfinished(self.folder.checkpoints)
-        if last := checkpoint.latest(self.folder.checkpoints):
+        last = checkpoint.latest(self.folder.checkpoints)
+        if last is not None:
             state = trainer.controller.load(last)
-            trainer.done, trainer.best_step = state["step"], state["best_step"]
-            trainer.best = float(state["best"])
+            trainer.done = state["step"]
+            trainer.best_step = state["best_step"]
+            trainer.best = float(state["best"])  # text, since JSON has no infinity
             trainer.best_loss = float(state.get("best_loss", "inf"))
             trainer.unevaluated = state.get("unevaluated", {})
             self._restore_best(trainer)
@@ -284,12 +304,12 @@ class SFTRun:
 
     def _restore_best(self, trainer: SFTTrainer) -> None:
         """Of a run that is prolonged, the result so far is the best model, if models were evaluated."""
-        best, adapter = self.folder.path / "best", self.folder.path / "adapter"
+        best, best_adapter, adapter = self._best, self._best_adapter, self._adapter
         if not trainer.best_step or best.exists() or not self.folder.shorter.exists():
             return
         if adapter.exists():
-            shutil.rmtree(self.folder.path / "best-adapter", ignore_errors=True)
-            durable.rename(adapter, self.folder.path / "best-adapter")
+            shutil.rmtree(best_adapter, ignore_errors=True)
+            durable.rename(adapter, best_adapter)
         durable.rename(self.folder.shorter, best)
 
     def save(self, trainer: SFTTrainer) -> None:
@@ -323,7 +343,8 @@ class SFTRun:
             metrics |= self.evaluator(candidate)
         quality = metrics["accuracy"] if self.evaluator else -metrics["held_out_loss"]
         loss = metrics.get("held_out_loss", float("inf"))
-        if quality > trainer.best or (quality == trainer.best and loss <= trainer.best_loss):
+        is_equal_and_no_worse = quality == trainer.best and loss <= trainer.best_loss
+        if quality > trainer.best or is_equal_and_no_worse:
             trainer.best = quality
             trainer.best_loss = loss
             trainer.best_step = trainer.done
@@ -341,7 +362,7 @@ class SFTRun:
         if checkpoint.latest(self.folder.checkpoints) != last:
             self.save(trainer)
             trainer.controller.finish_save()
-        best, best_adapter, adapter = (self.folder.path / name for name in ("best", "best-adapter", "adapter"))
+        best, best_adapter, adapter = self._best, self._best_adapter, self._adapter
         if best_adapter.exists():
             shutil.rmtree(adapter, ignore_errors=True)
             durable.rename(best_adapter, adapter)
@@ -355,14 +376,13 @@ class SFTRun:
         shutil.rmtree(self.folder.shorter, ignore_errors=True)
 
     def _keep_best(self, trainer: SFTTrainer, candidate: Path) -> None:
-        best = self.folder.path / "best"
         if trainer.has_adapters:
-            trainer.controller.save_adapter(self.folder.path / "best-adapter")
+            trainer.controller.save_adapter(self._best_adapter)
         if candidate.exists():
-            shutil.rmtree(best, ignore_errors=True)
-            durable.rename(candidate, best)
+            shutil.rmtree(self._best, ignore_errors=True)
+            durable.rename(candidate, self._best)
         else:
-            trainer.save_model(best)
+            trainer.save_model(self._best)
 
 
 def train(
@@ -409,7 +429,7 @@ def _evaluated(
 ) -> dict[str, Any]:
     """The metrics of a step with its evaluation. SIGTERM does not wait for it: the run that goes on evaluates first."""
     trainer.unevaluated = metrics
-    best = trainer.best, trainer.best_loss, trainer.best_step
+    best_before = trainer.best, trainer.best_loss, trainer.best_step
     ending.polls = False
     try:
         if ending.requested:
@@ -417,7 +437,8 @@ def _evaluated(
         evaluation = run.evaluate(trainer)
     except KeyboardInterrupt:
         if ending.requested:
-            trainer.best, trainer.best_loss, trainer.best_step = best
+            # The evaluation is repeated, so it has not changed what is best.
+            trainer.best, trainer.best_loss, trainer.best_step = best_before
             _save_and_end(trainer, run, ending, saved_first)
         raise
     ending.polls = True
@@ -427,7 +448,8 @@ def _evaluated(
 
 def _save_and_end(trainer: SFTTrainer, run: SFTRun, ending: SaveFirst, saved_first: Callable[[int], None]) -> NoReturn:
     """Write the checkpoint of the last step, unless there is one, and end the command."""
-    if checkpoint.latest(run.folder.checkpoints) != checkpoint.step_folder(run.folder.checkpoints, trainer.done):
+    last = checkpoint.step_folder(run.folder.checkpoints, trainer.done)
+    if checkpoint.latest(run.folder.checkpoints) != last:
         run.save(trainer)
     trainer.controller.finish_save()
     saved_first(trainer.done)

@@ -84,18 +84,22 @@ def shard(
         EnvironmentFault: the model has no list of layers.
     """
     layers = _layers(model)
-    held = HeldWeights(layers) if bf16 and ranks.mesh is None and not checkpoint_activations else None
-    compiler = LateCompiler(layers) if ranks.mesh is None and ranks.device.type == "cuda" else None
-    sharded = ShardedModel(model, held, compiler)
+    is_alone = ranks.mesh is None
+    copies = HeldWeights(layers) if is_alone and bf16 and not checkpoint_activations else None
+    compiler = LateCompiler(layers) if is_alone and ranks.device.type == "cuda" else None
+    sharded = ShardedModel(model, copies, compiler)
     if checkpoint_activations:
         for layer in layers:
             layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
-    if ranks.mesh is not None:
-        rounding = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
-        for layer in layers:
-            _fully_shard(layer, ranks, rounding if bf16 else MixedPrecisionPolicy())
-        _shard_ends(model, ranks)
-        _fully_shard(sharded, ranks, MixedPrecisionPolicy())
+    if is_alone:
+        return sharded
+
+    in_float32 = MixedPrecisionPolicy()
+    in_bf16 = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+    for layer in layers:
+        _fully_shard(layer, ranks, in_bf16 if bf16 else in_float32)
+    _shard_ends(model, ranks)
+    _fully_shard(sharded, ranks, in_float32)  # the root takes what no unit inside it has
     return sharded
 
 
@@ -107,13 +111,14 @@ def full_weights(model: "PreTrainedModel", ranks: Ranks) -> dict[str, Tensor]:
     """
     if ranks.mesh is None:
         return dict(model.state_dict())
-    gathered: dict[int, Tensor] = {}
-    names: dict[str, int] = {}
+    is_first = ranks.rank == 0
+    gathered: dict[int, Tensor] = {}  # by the identity of the sharded tensor
+    weights: dict[str, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in gathered:
-            gathered[id(tensor)] = _gathered(tensor.detach(), keep=ranks.rank == 0)
-        names[name] = id(tensor)
-    return {name: gathered[number] for name, number in names.items()} if ranks.rank == 0 else {}
+            gathered[id(tensor)] = _gathered(tensor.detach(), keep=is_first)
+        weights[name] = gathered[id(tensor)]
+    return weights if is_first else {}
 
 
 def micro_batches_by_rank(lengths: Sequence[int], *, budget: int, size: int, hidden: int) -> list[list[list[int]]]:
@@ -132,15 +137,19 @@ def micro_batches_by_rank(lengths: Sequence[int], *, budget: int, size: int, hid
         return [batches]
     costs = [length + length * length / (12 * hidden) for length in lengths]
     count = math.ceil(len(batches) / size) * size
-    while (balanced := _balance(lengths, costs, count, budget)) is None:
+    balanced = _balance(lengths, costs, count, budget)
+    while balanced is None:  # balanced batches may need more space than greedy ones
         count += size
-    work = {number: sum(costs[index] for index in batch) for number, batch in enumerate(balanced)}
-    order = sorted(work, key=lambda number: -work[number])
+        balanced = _balance(lengths, costs, count, budget)
+    work = [sum(costs[index] for index in batch) for batch in balanced]
+    most_work_first = sorted(range(count), key=lambda number: -work[number])
+
+    # Of each ``size`` batches of similar work, the rank with the least so far gets the one with the most.
     by_rank: list[list[list[int]]] = [[] for _ in range(size)]
     loads = [0.0] * size
     for start in range(0, count, size):
-        ranks = sorted(range(size), key=lambda rank: loads[rank])
-        for rank, number in zip(ranks, order[start : start + size], strict=True):
+        least_loaded_first = sorted(range(size), key=lambda rank: loads[rank])
+        for rank, number in zip(least_loaded_first, most_work_first[start : start + size], strict=True):
             by_rank[rank].append(balanced[number])
             loads[rank] += work[number]
     return by_rank
@@ -154,19 +163,19 @@ def hidden_size(model: "PreTrainedModel") -> int:
 def _balance(lengths: Sequence[int], costs: Sequence[float], count: int, budget: int) -> list[list[int]] | None:
     """Exactly ``count`` micro-batches of about equal work, or None if the sequences do not fit."""
     batches: list[list[int]] = [[] for _ in range(count)]
-    tokens, work = [0] * count, [0.0] * count
+    tokens = [0] * count
+    work = [0.0] * count
     longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     for index in longest_first:
+        length = lengths[index]
         # A sequence longer than the budget may have an empty micro-batch to itself.
-        fitting = [
-            number for number in range(count) if not batches[number] or tokens[number] + lengths[index] <= budget
-        ]
+        fitting = [number for number in range(count) if not batches[number] or tokens[number] + length <= budget]
         if not fitting:
             return None
-        chosen = min(fitting, key=lambda number: work[number])
-        batches[chosen].append(index)
-        tokens[chosen] += lengths[index]
-        work[chosen] += costs[index]
+        least = min(fitting, key=lambda number: work[number])
+        batches[least].append(index)
+        tokens[least] += length
+        work[least] += costs[index]
     return batches
 
 

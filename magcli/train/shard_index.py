@@ -36,13 +36,13 @@ class IndexWriter(FileSystemWriter):
         """Write the index; rank 0 calls this after all shards are written."""
         super().finish(metadata, results)
         folder = Path(self.path)
-        tensors = {
-            name: _tensor_record(stored)
-            for name, stored in metadata.state_dict_metadata.items()
-            if isinstance(stored, TensorStorageMetadata)
-        }
+        tensors = {}
+        for name, stored in metadata.state_dict_metadata.items():
+            if isinstance(stored, TensorStorageMetadata):
+                tensors[name] = _tensor_record(stored)
         parts = [_part_record(index, info) for index, info in metadata.storage_data.items()]
-        (folder / INDEX).write_text(json.dumps({"tensors": tensors, "parts": parts}), encoding="utf-8")
+        record = {"tensors": tensors, "parts": parts}
+        (folder / INDEX).write_text(json.dumps(record), encoding="utf-8")
         (folder / PICKLE).unlink()
 
 
@@ -56,12 +56,16 @@ class IndexReader(FileSystemReader):
             DataError: it is missing or damaged.
         """
         folder = Path(self.path)
+        file = folder / INDEX
+        tensors: dict[str, STORAGE_TYPES] = {}
         try:
-            record = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-            tensors: dict[str, STORAGE_TYPES] = {name: _tensor(fields) for name, fields in record["tensors"].items()}
+            record = json.loads(file.read_text(encoding="utf-8"))
+            for name, fields in record["tensors"].items():
+                tensors[name] = _tensor(fields)
             parts = dict(_part(fields, folder) for fields in record["parts"])
+        # RecursionError: JSON that is nested too deep.
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DataError(f"{folder / INDEX} is missing or damaged ({error})") from None
+            raise DataError(f"{file} is missing or damaged ({error})") from None
         return Metadata(tensors, storage_data=parts, storage_meta=StorageMeta(load_id=self.load_id))
 
 
@@ -75,8 +79,10 @@ def _tensor(fields: dict[str, Any]) -> TensorStorageMetadata:
     dtype = getattr(torch, fields["dtype"])
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{fields['dtype']} is not a dtype")
+    properties = TensorProperties(dtype=dtype)
+    size = torch.Size(fields["size"])
     chunks = [ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)) for offsets, sizes in fields["chunks"]]
-    return TensorStorageMetadata(TensorProperties(dtype=dtype), torch.Size(fields["size"]), chunks)
+    return TensorStorageMetadata(properties, size, chunks)
 
 
 def _part_record(index: MetadataIndex, info: _StorageInfo) -> dict[str, Any]:

@@ -51,10 +51,12 @@ def segments(
     """The segments of a pack (see ``Packed``): each shared prefix once, each sequence's own tokens, in their order."""
     spans = sorted(_spans(prefixes, starts, lengths))
     query_lengths = [length for _, length, _ in spans]
-    key_lengths = [length + prefix[1] for _, length, prefix in spans]
+    key_lengths = [length + prefix_length for _, length, (_, prefix_length) in spans]
     keys = None
-    if key_lengths != query_lengths:
-        parts = [part for start, length, prefix in spans for part in (_indices(*prefix), _indices(start, length))]
+    if key_lengths != query_lengths:  # prefixes are repeated among the keys
+        parts = []
+        for start, length, prefix in spans:
+            parts += [_indices(*prefix), _indices(start, length)]
         keys = moved(torch.cat(parts), device)
     return Segments(
         _ends(query_lengths, device),
@@ -70,11 +72,11 @@ def _spans(
 ) -> list[tuple[int, int, tuple[int, int]]]:
     """(start, length, prefix) of each segment of queries; ``prefix`` is the (start, length) that it also attends to."""
     nothing = (0, 0)
-    shared = {prefix for prefix in prefixes if prefix[1]}
-    spans = [(start, length, nothing) for start, length in shared]
+    shared = {(start, size) for start, size in prefixes if size}
+    spans = [(start, size, nothing) for start, size in shared]
     for start, length, prefix in zip(starts, lengths, prefixes, strict=True):
         if length:
-            spans.append((start, length, prefix if prefix[1] else nothing))
+            spans.append((start, length, prefix if prefix in shared else nothing))
     return spans
 
 
@@ -136,22 +138,22 @@ def attend(
         keys = keys.index_select(0, packing.keys)
         values = values.index_select(0, packing.keys)
     with torch.autocast(value.device.type, enabled=False):
-        output = _attention(queries.to(KERNEL_DTYPE), keys.to(KERNEL_DTYPE), values.to(KERNEL_DTYPE), packing, kind)
+        output = _attention(queries, keys, values, packing, kind)
     return output.to(value.dtype)[None], None
 
 
 def _attention(queries: Tensor, keys: Tensor, values: Tensor, packing: Segments, kind: Scores) -> Tensor:
     """``[T, H, D]`` of queries ``[T, H, D]``, and of keys and values ``[K, H_kv, D]``."""
     output: Tensor = _kernel()(
-        queries,
-        keys,
-        values,
+        queries.to(KERNEL_DTYPE),
+        keys.to(KERNEL_DTYPE),
+        values.to(KERNEL_DTYPE),
         packing.query_starts,
         packing.key_starts,
         packing.longest_query,
         packing.longest_key,
         scale=kind.scale,
-        window_size=(-1 if kind.window is None else kind.window - 1, 0),
+        window_size=(-1 if kind.window is None else kind.window - 1, 0),  # tokens before it and after it; -1: all
         enable_gqa=queries.shape[1] != keys.shape[1],
     )
     return output

@@ -103,7 +103,7 @@ def next_turns(rollouts: list[Rollout], known: list[int], engine: Engine) -> lis
     forward = engine._model.forward
 
     def watched(tokens, positions, span, prompts):
-        known.extend(prompt.known for prompt in prompts)
+        known.extend(prompt.num_past for prompt in prompts)
         return forward(tokens, positions, span, prompts)
 
     engine._model.forward = watched

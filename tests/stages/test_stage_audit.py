@@ -229,18 +229,18 @@ def test_equal_answers_count_in_the_same_form_only():
     one, other = rollout(reward=1.0, answer=Answer("1/2", True)), rollout(reward=0.0, answer=Answer("0.5", True))
     number = rollout(reward=0.0, answer=Answer("1/2", False))
     findings.find_all([one, other, number], lambda a, b: {a, b} == {"1/2", "0.5"}, None)
-    assert [each.found["equal_answers"] for each in (one, other, number)] == [True, True, False]
+    assert [each.findings["equal_answers"] for each in (one, other, number)] == [True, True, False]
 
 
 def test_a_group_has_spread_if_rewards_differ():
     flat = [rollout("a", 0.0), rollout("a", 0.0)]
     spread = [rollout("b", 0.0), rollout("b", 1.0)]
     findings.find_all([*flat, *spread, rollout("c", 1.0)], str.__eq__, None)
-    assert [each.found["no_spread"] for each in (*flat, *spread)] == [True, True, False, False]
+    assert [each.findings["no_spread"] for each in (*flat, *spread)] == [True, True, False, False]
 
 
 def test_lengths_at_the_limit_are_truncated_where_no_reason_is_known():
     rollouts = [rollout(num_tokens=length) for length in (8, 8, 8, 5)]
     basis = findings.find_all(rollouts, str.__eq__, None)
-    assert [each.found["truncated"] for each in rollouts] == [True, True, True, False]
+    assert [each.findings["truncated"] for each in rollouts] == [True, True, True, False]
     assert any("3 have 8 tokens" in sentence for sentence in basis.lacking)

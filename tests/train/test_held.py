@@ -62,7 +62,7 @@ def test_copies_are_made_once_after_each_step(monkeypatch):
     trained(whole, steps=3)
     assert copied == [2 * (7 + 3)] * 3
     for layer in held_layers(whole.model):
-        assert not torch.equal(layer.held[0], layer.weight.to(torch.bfloat16)), "they are those before the last step"
+        assert not torch.equal(layer.copies[0], layer.weight.to(torch.bfloat16)), "they are those before the last step"
 
 
 @pytest.mark.parametrize("change", ["load_state_dict", "copy_", "fused step"])
@@ -79,9 +79,9 @@ def test_copies_follow_every_change_of_the_weights(change):
             adamw(whole.model, lr=1.0, weight_decay=0.0).step()
     whole(lambda model: None)
     for layer in held_layers(whole.model):
-        assert torch.equal(layer.held[0], layer.weight.to(torch.bfloat16))
+        assert torch.equal(layer.copies[0], layer.weight.to(torch.bfloat16))
         if layer.bias is not None:
-            assert torch.equal(layer.held[1], layer.bias.to(torch.bfloat16))
+            assert torch.equal(layer.copies[1], layer.bias.to(torch.bfloat16))
 
 
 def test_without_autocast_the_weights_themselves_are_used():

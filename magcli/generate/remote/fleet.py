@@ -179,8 +179,8 @@ class Fleet:
         """The number of sequences that may run at once in each generator."""
         if self._concurrency is None:
             return self._spec.slots
-        each = -(-self._concurrency // len(self._members))
-        return min(self._spec.slots, each)
+        rounded_up = -(-self._concurrency // len(self._members))
+        return min(self._spec.slots, rounded_up)
 
     @property
     def sleeps(self) -> bool:

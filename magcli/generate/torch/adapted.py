@@ -50,12 +50,13 @@ def adapted_decoder(config: DecoderConfig, frozen: Weights, *, rank: int, alpha:
     """
     with torch.device("meta"):
         model = Decoder(config)
-    model.load_state_dict(dict(frozen), assign=True)
+    model.load_state_dict(dict(frozen), assign=True)  # the same tensors
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
-    layers = [(name, module) for name, module in model.model.layers.named_modules() if isinstance(module, nn.Linear)]
-    for name, base in layers:
-        model.model.layers.set_submodule(name, AdaptedLinear(base, rank=rank, alpha=alpha))
+    layers = model.model.layers
+    for name, module in list(layers.named_modules()):  # a list, since modules are replaced on the way
+        if isinstance(module, nn.Linear):
+            layers.set_submodule(name, AdaptedLinear(module, rank=rank, alpha=alpha))
     return model.to(model.device).eval()
 
 
@@ -75,12 +76,13 @@ def load_adapters(layers: Mapping[str, AdaptedLinear], weights: Weights) -> Dige
     for name, layer in layers.items():
         targets[stored_name(name, "lora_a")] = layer.lora_a
         targets[stored_name(name, "lora_b")] = layer.lora_b
+    # All are checked before the first one changes.
     for name, target in targets.items():
         if name not in weights:
             raise WeightsFault(f"new adapters lack {name}, which the engine's model has")
-        if weights[name].shape != target.shape:
-            shapes = f"{tuple(weights[name].shape)}, the engine's is {tuple(target.shape)}"
-            raise WeightsFault(f"new adapters: {name} is {shapes}")
+        shape, expected = tuple(weights[name].shape), tuple(target.shape)
+        if shape != expected:
+            raise WeightsFault(f"new adapters: {name} is {shape}, the engine's is {expected}")
     for name, target in targets.items():
         target.copy_(weights[name])
     return digests({name: weights[name] for name in targets})

@@ -94,7 +94,8 @@ class SlotCache:
     def read(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
         """A copy of the first ``length`` positions of a slot, in the layout of ``write``."""
         keys = self.keys[:, slot, :, :, :length].transpose(2, 3)
-        return keys.clone(), self.values[:, slot, :, :length].clone()
+        values = self.values[:, slot, :, :length]
+        return keys.clone(), values.clone()
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot to another."""
@@ -132,8 +133,8 @@ class SlotBatch:
             return self.mask
         if window not in self._windowed:
             columns = torch.arange(span, device=self.mask.device)
-            hidden = columns <= self.positions[:, None, None, None] - window
-            self._windowed[window] = self.mask.masked_fill(hidden, -torch.inf)
+            last_hidden = self.positions[:, None, None, None] - window
+            self._windowed[window] = self.mask.masked_fill(columns <= last_hidden, -torch.inf)
         return self._windowed[window]
 
 
@@ -151,9 +152,10 @@ def slot_attention(
     """A transformers attention function: ``[1, heads, tokens, head_dim]`` to ``[1, tokens, heads, ...]``."""
     kind = scores_of(module, query, scaling, others)
     rows = slot_batch.positions.shape[0]
+    # [heads, tokens, head_dim]: the newest token of each slot, then the prompts
     query, key, value = query[0], key[0], value[0]
     parts = []
-    if rows:  # the newest tokens come first
+    if rows:
         new_query, new_key, new_value = (tensor[:, :rows].transpose(0, 1) for tensor in (query, key, value))
         parts.append(_decode(new_query, new_key, new_value, slot_batch, kind))
     if slot_batch.lengths:
@@ -168,9 +170,10 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: S
     rows, kv_heads, head_dim = key.shape
     keys = batch.cache.keys[batch.layer, :rows]
     values = batch.cache.values[batch.layer, :rows]
-    index = torch.arange(rows, device=key.device)
-    keys[index, :, :, batch.positions] = key
-    values[index, :, batch.positions] = value
+    slots = torch.arange(rows, device=key.device)
+    keys[slots, :, :, batch.positions] = key
+    values[slots, :, batch.positions] = value
+
     # Query heads that share keys and values are the rows of one product: ``[rows, kv_heads, group, head_dim]``.
     grouped = query.reshape(rows, kv_heads, -1, head_dim) * kind.scale
     mask = batch.mask_of(kind.window)
@@ -212,10 +215,10 @@ def _combine(blocks: list[tuple[Tensor, Tensor, Tensor]], kind: Scores) -> Tenso
     total, mass, peak = blocks[0]
     for block_total, block_mass, block_peak in blocks[1:]:
         highest = torch.maximum(peak, block_peak)
-        old = (peak - highest).exp()
-        new = (block_peak - highest).exp()
-        total = total * old + block_total * new
-        mass = mass * old + block_mass * new
+        scale = (peak - highest).exp()
+        block_scale = (block_peak - highest).exp()
+        total = total * scale + block_total * block_scale
+        mass = mass * scale + block_mass * block_scale
         peak = highest
     if kind.sinks is not None:  # a sink adds to the mass, but has no value
         sinks = kind.sinks.float().view(1, *peak.shape[1:])
@@ -230,34 +233,42 @@ def _prefill(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: 
     if batch.pasts:
         return _continued(query, key, value, batch, kind)
     if len(batch.lengths) == 1:
-        return causal_attention(query[None], key[None], value[None], kind)[0].transpose(0, 1)
-    index, valid = _padded(batch.lengths, query.device)
-    query, key, value = (tensor[:, index].transpose(0, 1) for tensor in (query, key, value))
-    return causal_attention(query, key, value, kind).transpose(1, 2)[valid]
+        return _alone(query, key, value, kind)
+    index, is_token = _padded(batch.lengths, query.device)
+    # [prompts, heads, longest, head_dim] each
+    queries, keys, values = (tensor[:, index].transpose(0, 1) for tensor in (query, key, value))
+    out = causal_attention(queries, keys, values, kind)
+    return out.transpose(1, 2)[is_token]
+
+
+def _alone(query: Tensor, key: Tensor, value: Tensor, kind: Scores) -> Tensor:
+    """As ``_prefill``, of one prompt, of which ``query`` may have only the last tokens."""
+    out = causal_attention(query[None], key[None], value[None], kind)
+    return out[0].transpose(0, 1)
 
 
 def _continued(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: Scores) -> Tensor:
     """As ``_prefill``, prompt by prompt, after what is computed of each."""
     parts = []
     lengths = list(batch.lengths)
-    packed = (torch.split(tensor, lengths, dim=1) for tensor in (query, key, value))
-    for queries, keys, values, past in zip(*packed, batch.pasts, strict=True):
+    by_prompt = (torch.split(tensor, lengths, dim=1) for tensor in (query, key, value))
+    for queries, keys, values, past in zip(*by_prompt, batch.pasts, strict=True):
         if past is not None:
             past_keys, past_values = past
             keys = torch.cat((past_keys[batch.layer], keys), dim=1)
             values = torch.cat((past_values[batch.layer], values), dim=1)
-        parts.append(causal_attention(queries[None], keys[None], values[None], kind)[0].transpose(0, 1))
+        parts.append(_alone(queries, keys, values, kind))
     return torch.cat(parts)
 
 
 def _padded(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
     """Token indices ``[prompts, longest]`` that right-pad packed prompts, and which of them are not padding."""
-    ends = torch.tensor(lengths, device=device).cumsum(0)
     counts = torch.tensor(lengths, device=device)
+    starts = counts.cumsum(0) - counts
     column = torch.arange(max(lengths), device=device)
-    valid = column < counts[:, None]
-    index = (ends - counts)[:, None] + torch.where(valid, column, 0)
-    return index, valid
+    is_token = column < counts[:, None]
+    offset = torch.where(is_token, column, 0)  # padding repeats the prompt's first token
+    return starts[:, None] + offset, is_token
 
 
 def use_slot_attention(model: "PreTrainedModel") -> CacheShape:
@@ -272,5 +283,6 @@ def use_slot_attention(model: "PreTrainedModel") -> CacheShape:
         raise refusal(model, "its layers have keys of different widths")
     transformers.AttentionInterface.register(ATTENTION, slot_attention)
     model.set_attn_implementation(ATTENTION)
-    (heads, key_width), (_, value_width) = calls[0].keys, calls[0].values
+    heads, key_width = calls[0].keys
+    _, value_width = calls[0].values
     return CacheShape(len(calls), heads, key_width, value_width)

@@ -104,13 +104,14 @@ class Layers(nn.Module):
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(
-            config.vocab_size, config.hidden_size, _weight=torch.empty(config.vocab_size, config.hidden_size)
-        )
+        unset = torch.empty(config.vocab_size, config.hidden_size)  # otherwise it would be initialised at random
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=unset)
         self.layers = nn.ModuleList([Layer(config, index) for index in range(config.num_hidden_layers)])
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
-        steps = torch.arange(0, config.head_dim, 2, dtype=torch.float, device="cpu") / config.head_dim
-        self.register_buffer("frequencies", 1.0 / (config.rope_theta**steps), persistent=False)
+        # Pair i of a head rotates by theta^(-2i / head_dim) at each position. On the CPU, also if the rest is on meta.
+        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float, device="cpu") / config.head_dim
+        frequencies = 1.0 / (config.rope_theta**exponents)
+        self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, tokens: Tensor, positions: Tensor, batch: SlotBatch) -> Tensor:
         """Hidden states ``[1, tokens, hidden]``."""
@@ -149,16 +150,20 @@ class Attention(nn.Module):
 
     def __init__(self, config: DecoderConfig, index: int) -> None:
         super().__init__()
+        hidden, width = config.hidden_size, config.head_dim
+        queries = config.num_attention_heads * width
+        keys = config.num_key_value_heads * width
         self.layer_idx = index
-        self._width = config.head_dim
-        queries = config.num_attention_heads * self._width
-        keys = config.num_key_value_heads * self._width
-        self.q_proj = nn.Linear(config.hidden_size, queries, bias=config.qkv_bias)
-        self.k_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
-        self.v_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
-        self.o_proj = nn.Linear(queries, config.hidden_size, bias=config.output_bias)
-        self.q_norm = Norm(self._width, config.rms_norm_eps) if config.qk_norm else nn.Identity()
-        self.k_norm = Norm(self._width, config.rms_norm_eps) if config.qk_norm else nn.Identity()
+        self._width = width
+        self.q_proj = nn.Linear(hidden, queries, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(hidden, keys, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(hidden, keys, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(queries, hidden, bias=config.output_bias)
+        self.q_norm: nn.Module = nn.Identity()
+        self.k_norm: nn.Module = nn.Identity()
+        if config.qk_norm:
+            self.q_norm = Norm(width, config.rms_norm_eps)
+            self.k_norm = Norm(width, config.rms_norm_eps)
 
     def forward(self, hidden: Tensor, rotation: Rotation, batch: SlotBatch) -> Tensor:
         """``[1, tokens, hidden]`` in and out."""

@@ -108,14 +108,17 @@ class Engine:
             raise UsageError(f"an engine needs at least 1 slot, not {slots}")
         if deterministic and model.dtype != torch.float32:
             raise UsageError(f"deterministic generation needs float32 weights, not {model.dtype}; set dtype to fp32")
-        self._slots = -(-slots // ROW_MULTIPLE) * ROW_MULTIPLE if deterministic else slots
+        if deterministic:  # decode passes always have the same number of rows
+            slots = -(-slots // ROW_MULTIPLE) * ROW_MULTIPLE
+        self._slots = slots
         self._fixed_rows = deterministic
         self._model = SlotModel(model, self._slots, deterministic=deterministic)
         self._state = SlotState(self._slots, model.device)
         self._context = context_length(model.config)
         self._ends = frozenset(ends)
-        self._is_end = torch.zeros(model.config.vocab_size, dtype=torch.bool, device=model.device)
-        self._is_end[[end for end in self._ends if end < model.config.vocab_size]] = True
+        vocabulary = model.config.vocab_size
+        self._is_end = torch.zeros(vocabulary, dtype=torch.bool, device=model.device)
+        self._is_end[[end for end in self._ends if end < vocabulary]] = True  # a tokenizer may have more tokens
         self._requests = count()
         self._queue: deque[Request] = deque()
         self._running: list[Running | None] = []
@@ -171,7 +174,8 @@ class Engine:
             return []
         truncated = any(running and _truncates(running.request.sampling) for running in self._running)
         with one_thread() if self._fixed_rows else nullcontext():
-            tokens = self._state.sample(self._logits(starting), truncated=truncated)
+            logits = self._logits(starting)
+            tokens = self._state.sample(logits, truncated=truncated)
         self._step += 1
         return self._collect(tokens)
 
@@ -204,14 +208,17 @@ class Engine:
             request.prefix = None
         for running in filter(None, self._running):
             made = self._step - running.first_step
-            running.versions = [span for span in running.versions if span[0] < made] + [(made, version)]
+            # A version of which there is no token yet is replaced.
+            earlier = [(start, older) for start, older in running.versions if start < made]
+            running.versions = [*earlier, (made, version)]
         return arrived
 
     def _assign(self) -> list[tuple[Request, list[int]]]:
         """Give free slots, lowest first, to the samples that have waited longest; returns requests with new slots."""
         in_use = {slot for slot, running in enumerate(self._running) if running is not None}
         free = [slot for slot in range(self._slots) if slot not in in_use]
-        free = free[: max(0, self._limit - len(in_use))]
+        below_limit = max(0, self._limit - len(in_use))
+        free = free[:below_limit]
         starting: list[tuple[Request, list[int]]] = []
         budget = PREFILL_TOKENS
         while self._queue and free and budget > 0:
@@ -221,8 +228,9 @@ class Engine:
                 break
             waiting = len(request.seeds) - request.started
             slots, free = free[:waiting], free[waiting:]
-            request.prefix = request.prefix or self._recent.get(request.prompt)
             if request.prefix is None:
+                request.prefix = self._recent.get(request.prompt)
+            if request.prefix is None:  # it is computed in this step
                 budget -= len(request.prompt)
             starting.append((request, slots))
             self._start(request, slots)
@@ -243,17 +251,20 @@ class Engine:
             if self.num_running:
                 return 0
             capacity = -(-longest // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
-            slots = self._cache_bytes // (capacity * cache.token_bytes)
-            cache.replace(min(self._slots, max(1, slots)), capacity)
+            slots_in_bound = self._cache_bytes // (capacity * cache.token_bytes)
+            cache.replace(min(self._slots, max(1, slots_in_bound)), capacity)
         return cache.slots - self.num_running
 
     def _start(self, request: Request, slots: list[int]) -> None:
-        self._running += [None] * (slots[-1] + 1 - len(self._running))
-        seeds = request.seeds[request.started : request.started + len(slots)]
-        for index, slot in enumerate(slots, start=request.started):
-            self._running[slot] = Running(request, index, self._step, [(0, self._version)])
-        self._state.start(slots, request.sampling, len(request.prompt), request.limit, seeds)
+        """Put the next samples of a request into these slots, in ascending order."""
+        first = request.started
         request.started += len(slots)
+        num_new_slots = slots[-1] + 1 - len(self._running)
+        self._running += [None] * num_new_slots  # none if negative
+        for index, slot in enumerate(slots, start=first):
+            self._running[slot] = Running(request, index, self._step, [(0, self._version)])
+        seeds = request.seeds[first : request.started]
+        self._state.start(slots, request.sampling, len(request.prompt), request.limit, seeds)
 
     def _compact(self) -> None:
         """Move the last sequences into free slots, so that the slots in use come first."""
@@ -261,10 +272,10 @@ class Engine:
         for hole in holes:
             while self._running and self._running[-1] is None:
                 self._running.pop()
-            if hole >= len(self._running):
+            if hole >= len(self._running):  # this hole and those after it were at the end
                 return
-            last, source = self._running.pop(), len(self._running)
-            self._running[hole] = last
+            self._running[hole] = self._running.pop()
+            source = len(self._running)
             self._state.move(source, hole)
             self._model.cache.move(source, hole)
 
@@ -276,11 +287,16 @@ class Engine:
         if rows and self._fixed_rows:
             rows = self._slots
         span = max(sequence.length(self._step) for sequence in running)
+        newest = self._state.newest[:rows]
         positions = self._state.position[:rows].clamp(max=span - 1)  # those of unused slots may lie beyond the cache
-        new = [request for request, _ in starting if request.prefix is None]
-        prompts = [Prompt(request.prompt, self._ended.longest(request.prompt)) for request in new]
-        decoded, prefixes = self._model.forward(self._state.newest[:rows], positions, span, prompts)
-        for request, prefix in zip(new, prefixes, strict=True):
+
+        uncomputed = [request for request, _ in starting if request.prefix is None]
+        prompts = []
+        for request in uncomputed:
+            past = self._ended.longest(request.prompt)
+            prompts.append(Prompt(request.prompt, past))
+        decoded, prefixes = self._model.forward(newest, positions, span, prompts)
+        for request, prefix in zip(uncomputed, prefixes, strict=True):
             request.prefix = prefix
         return self._join(decoded, starting)
 
@@ -288,16 +304,18 @@ class Engine:
         """The logits of all running sequences: ``decoded`` ``[rows, vocab]``, and for new slots those of the prompt."""
         if decoded is not None and not starting:
             return decoded[: len(self._running)]
-        logits = torch.empty(len(self._running), len(self._is_end), device=self._is_end.device)
+        vocabulary = len(self._is_end)
+        logits = torch.empty(len(self._running), vocabulary, device=self._is_end.device)
         if decoded is not None:
             rows = min(len(decoded), len(logits))
             logits[:rows] = decoded[:rows]
         for request, slots in starting:
-            assert request.prefix is not None
-            self._model.cache.write(slots, request.prefix.keys, request.prefix.values)
-            logits[slots] = request.prefix.logits
-            if request.started == len(request.seeds):
-                self._keep_recent(request.prompt, request.prefix)
+            prefix = request.prefix
+            assert prefix is not None
+            self._model.cache.write(slots, prefix.keys, prefix.values)
+            logits[slots] = prefix.logits
+            if request.started == len(request.seeds):  # no sample waits for it
+                self._keep_recent(request.prompt, prefix)
                 request.prefix = None
         return logits
 
@@ -311,16 +329,19 @@ class Engine:
     def _collect(self, tokens: Tensor) -> list[tuple[int, Rollout]]:
         """Free the slots whose newest token is an end token or the last that the request allows."""
         rows = len(tokens)
-        done = self._is_end[tokens] | (self._state.made[:rows] >= self._state.limit[:rows])
+        at_limit = self._state.made[:rows] >= self._state.limit[:rows]
+        is_done = self._is_end[tokens] | at_limit
         ended = []
-        for slot in done.nonzero()[:, 0].tolist():
-            running, self._running[slot] = self._running[slot], None
+        for slot in is_done.nonzero()[:, 0].tolist():
+            running = self._running[slot]
             assert running is not None
+            self._running[slot] = None
             rollout = self._rollout(slot, running)
             ended.append((running.request.number, rollout))
             if self._may_continue(rollout, running.request.sampling):
-                read = rollout.prompt + rollout.tokens[:-1]
-                self._ended.keep(read, self._model.cache.read(slot, len(read)))
+                read = rollout.prompt + rollout.tokens[:-1]  # no forward pass has read the last token
+                past = self._model.cache.read(slot, len(read))
+                self._ended.keep(read, past)
         return ended
 
     def _may_continue(self, rollout: Rollout, sampling: Sampling) -> bool:
@@ -334,13 +355,15 @@ class Engine:
         return sampling.continues and rollout.finish == "stop" and unbounded and newest_alone
 
     def _rollout(self, slot: int, running: Running) -> Rollout:
-        made, request = self._step - running.first_step, running.request
+        request = running.request
+        made = self._step - running.first_step
         tokens = self._state.tokens[slot, :made].tolist()
+        logprobs = self._state.logprobs[slot, :made].tolist()
         return Rollout(
             index=running.index,
             prompt=request.prompt,
             tokens=tuple(tokens),
-            logprobs=tuple(self._state.logprobs[slot, :made].tolist()),
+            logprobs=tuple(logprobs),
             versions=tuple(running.versions),
             finish="stop" if tokens[-1] in self._ends else "length",
             seed=request.seeds[running.index],
@@ -362,4 +385,5 @@ def cache_bound(model: "PreTrainedModel | Decoder", share: float) -> int | None:
     head = 0
     if model.dtype != torch.float32:  # logits are computed with a copy of the head in float32
         head = 4 * model.config.vocab_size * model.config.hidden_size
-    return max(1, min(free, round(share * total) - weights - head))
+    left_of_share = round(share * total) - weights - head
+    return max(1, min(free, left_of_share))

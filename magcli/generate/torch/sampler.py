@@ -41,15 +41,20 @@ def truncate(logprobs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     if (top_k == 1).all():  # greedy: sorting the vocabulary takes longer than the model
         most_likely = logprobs.argmax(-1, keepdim=True)
         return torch.full_like(logprobs, -torch.inf).scatter_(1, most_likely, 0.0)
+
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(logprobs.shape[-1], device=logprobs.device)
-    within_k = (top_k[:, None] == 0) | (rank < top_k[:, None])
-    ordered = ordered.masked_fill(~within_k, -torch.inf).log_softmax(dim=-1)
+    k = top_k[:, None]
+    beyond_k = (k > 0) & (rank >= k)
+    ordered = ordered.masked_fill(beyond_k, -torch.inf).log_softmax(dim=-1)
+
     # A token is kept if those before it have less mass than top_p; the first one always is.
     mass_before = ordered.exp().cumsum(dim=-1).roll(1, dims=-1)
     mass_before[:, 0] = -1.0
     ordered = ordered.masked_fill(mass_before >= top_p[:, None], -torch.inf).log_softmax(dim=-1)
-    truncated = torch.empty_like(logprobs).scatter_(1, order, ordered)  # back into the order of the vocabulary
+
+    # Back into the order of the vocabulary.
+    truncated = torch.empty_like(logprobs).scatter_(1, order, ordered)
     is_truncated = (top_p < 1) | (top_k > 0)
     return torch.where(is_truncated[:, None], truncated, logprobs)
 
@@ -61,13 +66,16 @@ def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     log-probs (float32), both ``[rows]``. A token of probability 0 is never sampled.
     """
     probs = logprobs.exp()
-    missing = -logprobs.shape[1] % BLOCK
-    if missing:
-        probs = pad(probs, (0, missing))
+    padding = -logprobs.shape[1] % BLOCK
+    if padding:
+        probs = pad(probs, (0, padding))
     blocks = probs.view(len(probs), -1, BLOCK)
     block, rest = _inverted(blocks.sum(-1), uniform)
+
+    # What is left of the uniform number within a block is uniform again, and selects the token in it.
     rows = torch.arange(len(blocks), device=blocks.device)
-    within, _ = _inverted(blocks[rows, block], rest)
+    chosen_blocks = blocks[rows, block]
+    within, _ = _inverted(chosen_blocks, rest)
     tokens = block * BLOCK + within
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
@@ -81,8 +89,10 @@ def _inverted(masses: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     exact = masses.double()
     cumulative = exact.cumsum(dim=-1)
     target = uniform[:, None] * cumulative[:, -1:]
+    # ``right``: the first sum above the target, not at it, so never an index that adds nothing.
     index = torch.searchsorted(cumulative, target, right=True).clamp_(max=exact.shape[1] - 1)
     mass = exact.gather(1, index)
+    # The index begins at cumulative - mass. Rounding may give a fraction below 0 or 1 itself.
     fraction = (target - cumulative.gather(1, index) + mass) / mass
     return index[:, 0], fraction[:, 0].clamp(0.0, BELOW_ONE)
 
@@ -94,13 +104,19 @@ class SlotState:
     """
 
     def __init__(self, slots: int, device: torch.device) -> None:
-        self.made = torch.zeros(slots, dtype=torch.long, device=device)
-        self.position = torch.zeros(slots, dtype=torch.long, device=device)
-        self.newest = torch.zeros(slots, dtype=torch.long, device=device)
-        self.limit = torch.ones(slots, dtype=torch.long, device=device)
-        self.temperature = torch.ones(slots, device=device)
-        self.top_p = torch.ones(slots, device=device)
-        self.top_k = torch.zeros(slots, dtype=torch.long, device=device)
+        zeros = torch.zeros(slots, dtype=torch.long, device=device)
+        ones = torch.ones(slots, device=device)
+        self.made = zeros.clone()
+        self.position = zeros.clone()
+        self.newest = zeros.clone()
+        self.limit = zeros + 1
+
+        # The sampling parameters of those that do not truncate.
+        self.temperature = ones.clone()
+        self.top_p = ones.clone()
+        self.top_k = zeros.clone()
+
+        # No columns until a request says how long it may become.
         self.tokens = torch.zeros(slots, 0, dtype=torch.long, device=device)
         self.logprobs = torch.zeros(slots, 0, device=device)
         self.uniforms = torch.zeros(slots, 0, dtype=torch.float64, device=device)
@@ -110,14 +126,15 @@ class SlotState:
         self, slots: Sequence[int], sampling: Sampling, prompt_length: int, limit: int, seeds: Sequence[int]
     ) -> None:
         """Prepare slots for new samples of one prompt, one per seed; greedy decoding is a top-k of 1."""
+        is_greedy = sampling.temperature == 0
         index = torch.tensor(slots, device=self.made.device)
         self._reserve(limit)
         self.made[index] = 0
         self.position[index] = prompt_length - 1
         self.limit[index] = limit
-        self.temperature[index] = sampling.temperature or 1.0
+        self.temperature[index] = 1.0 if is_greedy else sampling.temperature
         self.top_p[index] = sampling.top_p
-        self.top_k[index] = sampling.top_k if sampling.temperature else 1
+        self.top_k[index] = 1 if is_greedy else sampling.top_k
         noise = torch.stack([uniforms(seed, limit) for seed in seeds])
         self.uniforms[index, :limit] = noise.to(self.uniforms.device)
 
@@ -131,13 +148,14 @@ class SlotState:
     def sample(self, logits: Tensor, *, truncated: bool) -> Tensor:
         """Sample the next token of the first ``rows`` slots from ``logits`` ``[rows, vocab]``, record and return it."""
         rows = len(logits)
-        slots, column = self._slots[:rows], self.made[:rows]
+        slots = self._slots[:rows]
+        column = self.made[:rows]
         logprobs = log_distribution(logits, self.temperature[:rows])
         if truncated:
             logprobs = truncate(logprobs, self.top_p[:rows], self.top_k[:rows])
-        tokens, chosen = draw(logprobs, self.uniforms[slots, column])
+        tokens, token_logprobs = draw(logprobs, self.uniforms[slots, column])
         self.tokens[slots, column] = tokens
-        self.logprobs[slots, column] = chosen
+        self.logprobs[slots, column] = token_logprobs
         self.newest[:rows] = tokens
         self.position[:rows] += 1
         self.made[:rows] += 1

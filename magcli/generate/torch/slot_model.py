@@ -57,9 +57,12 @@ class Prompt:
     past: Past | None = None
 
     @property
-    def known(self) -> int:
+    def num_past(self) -> int:
         """Number of tokens that need not be computed, fewer than all."""
-        return 0 if self.past is None else self.past[0].shape[2]
+        if self.past is None:
+            return 0
+        keys, _ = self.past
+        return keys.shape[2]
 
 
 class SlotModel:
@@ -97,25 +100,31 @@ class SlotModel:
         Returns:
             logits ``[rows, vocab]`` in float32 (None without rows) and one prefix per prompt.
         """
-        if self._deterministic:
-            return self._decode(tokens, positions, span), [self._prefill(prompt.tokens) for prompt in prompts]
-        if not prompts:
-            return self._decode(tokens, positions, span), []
-        return self._mixed(tokens, positions, span, prompts)
+        if prompts and not self._deterministic:
+            return self._mixed(tokens, positions, span, prompts)
+        logits = self._decode(tokens, positions, span)
+        return logits, [self._prefill(prompt.tokens) for prompt in prompts]
 
     def score(self, context: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """The log-probs ``[tokens]`` of tokens after a context, in float32; no slot changes."""
         sequence = torch.tensor([*context, *tokens], device=self.device)
-        inputs, targets = sequence[:-1], sequence[len(context) :]
+        inputs = sequence[:-1]
+        targets = sequence[len(context) :]
         positions = torch.arange(len(inputs), device=self.device)
         no_slots = positions[:0]
-        batch = self._batch(no_slots, 0, [len(inputs)])
-        before_targets = positions[len(context) - 1 :]  # each token is predicted at the position before it
-        logprobs = self._run(inputs, positions, batch, before_targets).log_softmax(-1)
+        batch = self._batch(no_slots, span=0, lengths=[len(inputs)])
+
+        # A token is predicted at the position before it.
+        before_targets = positions[len(context) - 1 :]
+        logits = self._run(inputs, positions, batch, before_targets)  # [tokens, vocab]
+        logprobs = logits.log_softmax(-1)
         return logprobs.gather(1, targets[:, None])[:, 0]
 
     def _decode(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor | None:
-        return self._run(tokens, positions, self._batch(positions, span, [])) if len(tokens) else None
+        if not len(tokens):
+            return None
+        batch = self._batch(positions, span, lengths=[])
+        return self._run(tokens, positions, batch)
 
     def _mixed(
         self, tokens: Tensor, positions: Tensor, span: int, prompts: Sequence[Prompt]
@@ -124,41 +133,51 @@ class SlotModel:
 
         Of a prompt only the last position has logits.
         """
-        num_slots, lengths = len(tokens), [len(prompt.tokens) - prompt.known for prompt in prompts]
+        num_slots = len(tokens)
+        lengths = [len(prompt.tokens) - prompt.num_past for prompt in prompts]
         batch = self._batch(positions, span, lengths)
-        if any(prompt.known for prompt in prompts):
+        if any(prompt.num_past for prompt in prompts):
             batch.pasts = [prompt.past for prompt in prompts]
-        new_tokens = [token for prompt in prompts for token in prompt.tokens[prompt.known :]]
-        prompt_tokens = torch.tensor(new_tokens, device=self.device)
-        prompt_positions = torch.cat(
-            [torch.arange(prompt.known, len(prompt.tokens), device=self.device) for prompt in prompts]
-        )
+
+        new_tokens: list[int] = []
+        new_positions = []
+        for prompt in prompts:
+            new_tokens += prompt.tokens[prompt.num_past :]
+            new_positions.append(torch.arange(prompt.num_past, len(prompt.tokens), device=self.device))
         slot_rows = torch.arange(num_slots, device=self.device)
         last_rows = num_slots - 1 + torch.tensor(lengths, device=self.device).cumsum(0)
         logits = self._run(
-            torch.cat([tokens, prompt_tokens]),
-            torch.cat([positions, prompt_positions]),
+            torch.cat([tokens, torch.tensor(new_tokens, device=self.device)]),
+            torch.cat([positions, *new_positions]),
             batch,
             torch.cat([slot_rows, last_rows]),
         )
+
+        # [layers, kv_heads, sum(lengths), head_dim], split into those of one prompt
         keys = torch.split(torch.stack(batch.keys), lengths, dim=2)
         values = torch.split(torch.stack(batch.values), lengths, dim=2)
-        prefixes = [
-            Prefix(*_after(prompt.past, new_keys, new_values), last)
-            for prompt, new_keys, new_values, last in zip(prompts, keys, values, logits[num_slots:], strict=True)
-        ]
+        prefixes = []
+        for prompt, new_keys, new_values, last in zip(prompts, keys, values, logits[num_slots:], strict=True):
+            all_keys, all_values = _after(prompt.past, new_keys, new_values)
+            prefixes.append(Prefix(all_keys, all_values, last))
         return logits[:num_slots] if num_slots else None, prefixes
 
     def _prefill(self, prompt: tuple[int, ...]) -> Prefix:
         """A prompt alone, right-padded (which causal attention never sees) to a multiple of 16 tokens."""
         length = len(prompt)
         padding = -length % ROW_MULTIPLE
-        tokens = torch.tensor(prompt + prompt[-1:] * padding, device=self.device)
-        steps = torch.arange(length + padding, device=self.device)
-        batch = self._batch(steps[:0], 0, [length + padding])
-        logits = self._run(tokens, steps, batch, steps[-ROW_MULTIPLE:])
-        keys, values = torch.stack(batch.keys), torch.stack(batch.values)
-        return Prefix(keys[:, :, :length], values[:, :, :length], logits[ROW_MULTIPLE - 1 - padding])
+        padded = prompt + prompt[-1:] * padding
+        tokens = torch.tensor(padded, device=self.device)
+        positions = torch.arange(len(padded), device=self.device)
+        no_slots = positions[:0]
+        batch = self._batch(no_slots, span=0, lengths=[len(padded)])
+
+        # The head too gets 16 rows; that of the prompt's last token is followed by the padding.
+        logits = self._run(tokens, positions, batch, positions[-ROW_MULTIPLE:])
+        last = logits[ROW_MULTIPLE - 1 - padding]
+        keys = torch.stack(batch.keys)[:, :, :length]
+        values = torch.stack(batch.values)[:, :, :length]
+        return Prefix(keys, values, last)
 
     def _run(self, tokens: Tensor, positions: Tensor, batch: SlotBatch, keep: Tensor | int = 0) -> Tensor:
         output = self._model(
@@ -168,10 +187,13 @@ class SlotModel:
         return logits
 
     def _batch(self, positions: Tensor, span: int, lengths: list[int]) -> SlotBatch:
+        """The layout of a pass, with room in the cache; ``span`` is rounded up, ``lengths`` are those of prompts."""
         block = BLOCK if self._deterministic else None
         multiple = block or SPAN_MULTIPLE
         span = -(-span // multiple) * multiple
         self.cache.grow(span)
+
+        # A slot sees the positions up to its newest token.
         columns = torch.arange(span, device=self.device)
         mask = torch.zeros(len(positions), span, device=self.device)
         mask.masked_fill_(columns > positions[:, None], -torch.inf)
@@ -208,14 +230,21 @@ class SlotModel:
         """Logits ``[prompts, 2, vocab]`` of the probe's last two tokens: those of prompts, then of a decode step."""
         count, length = tokens.shape
         self.cache = SlotCache(shape, count, dtype=model.dtype, device=model.device)
+
+        # All tokens but the last, as prompts.
         prompts = [Prompt(tuple(prompt)) for prompt in tokens[:, :-1].tolist()]
-        none = torch.zeros(0, dtype=torch.long, device=model.device)
-        _, prefixes = self._mixed(none, none, 0, prompts)
+        no_slots = torch.zeros(0, dtype=torch.long, device=model.device)
+        _, prefixes = self._mixed(no_slots, no_slots, 0, prompts)
         for slot, prefix in enumerate(prefixes):
             self.cache.write([slot], prefix.keys, prefix.values)
-        decoded = self._decode(tokens[:, -1], torch.full_like(tokens[:, -1], length - 1), length)
+        prefilled = torch.stack([prefix.logits for prefix in prefixes])
+
+        # The last token of all, in one decode step.
+        last = tokens[:, -1]
+        positions = torch.full_like(last, length - 1)
+        decoded = self._decode(last, positions, length)
         assert decoded is not None
-        return torch.stack((torch.stack([prefix.logits for prefix in prefixes]), decoded), dim=1)
+        return torch.stack((prefilled, decoded), dim=1)
 
     @torch.no_grad()
     def load(self, weights: Weights) -> Digests:
@@ -231,12 +260,14 @@ class SlotModel:
         if self._adapted:
             return load_adapters(self._adapted, weights)
         parameters = dict(self._model.named_parameters())
+        # All names are resolved, and all shapes checked, before the first parameter changes.
         sources = {name: name_in(weights, self._names[name], parameter) for name, parameter in parameters.items()}
         arrived = PendingDigests()
         for name, parameter in parameters.items():
-            tensor = weights[sources[name]]
-            arrived.add(sources[name], tensor)
-            if parameter.is_meta:
+            source = sources[name]
+            tensor = weights[source]
+            arrived.add(source, tensor)
+            if parameter.is_meta:  # of a packed layer, which has its weights in another layout
                 self._packed_layers[name.removesuffix(".weight")].pack(tensor)
             else:
                 parameter.copy_(tensor)
@@ -247,7 +278,8 @@ def _after(past: Past | None, keys: Tensor, values: Tensor) -> tuple[Tensor, Ten
     """Keys and values of a whole prompt, ``[layers, kv_heads, length, head_dim]``."""
     if past is None:
         return keys, values
-    return torch.cat((past[0], keys), dim=2), torch.cat((past[1], values), dim=2)
+    past_keys, past_values = past
+    return torch.cat((past_keys, keys), dim=2), torch.cat((past_values, values), dim=2)
 
 
 def _prepare(model: "PreTrainedModel | Decoder") -> CacheShape:
@@ -311,9 +343,12 @@ def pack_linears(model: "PreTrainedModel | Decoder", names: Collection[str] | No
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return {}
+    chosen = []
+    for name, module in model.named_modules():
+        if _can_pack(module) and (names is None or name in names):
+            chosen.append(name)
     packed = {}
-    chosen = [name for name, module in model.named_modules() if _can_pack(module) and (names is None or name in names)]
-    for name in chosen:
+    for name in chosen:  # no list of the layers, which would keep their weights until all are packed
         linear = model.get_submodule(name)
         assert isinstance(linear, nn.Linear)
         packed[name] = PackedLinear(linear)
@@ -322,7 +357,10 @@ def pack_linears(model: "PreTrainedModel | Decoder", names: Collection[str] | No
 
 
 def _can_pack(module: nn.Module) -> bool:
+    # A subclass may compute something else.
     if type(module) is not nn.Linear or module.weight.device.type != "cpu":
         return False
-    takes_bf16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return module.weight.dtype == torch.float32 or (module.weight.dtype == torch.bfloat16 and takes_bf16)
+    if module.weight.dtype == torch.bfloat16:
+        takes_bf16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return takes_bf16
+    return module.weight.dtype == torch.float32

@@ -75,19 +75,22 @@ class VisionGenerator:
         return completion
 
     def _inputs(self, messages: Sequence[Message], images: Sequence[Image.Image]) -> Mapping[str, Any]:
+        tokenizer = self._processor.tokenizer
         turns = [{"role": turn["role"], "content": [_text(turn["content"])]} for turn in messages]
         turns[-1]["content"] = list(_parts(messages[-1]["content"], images))
-        variables = template_variables(self._processor.tokenizer)
+        variables = template_variables(tokenizer)
+        apply = partial(self._processor.apply_chat_template, turns, add_generation_prompt=True, **variables)
         try:
-            apply = partial(self._processor.apply_chat_template, turns, add_generation_prompt=True, **variables)
-            rendered(self._processor.tokenizer.name_or_path, partial(apply, tokenize=False))  # template alone
+            # The template alone first, so that its own errors are told from those of the processor.
+            rendered(tokenizer.name_or_path, partial(apply, tokenize=False))
             inputs = apply(tokenize=True, return_dict=True, return_tensors="pt")
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise DataError(f"the model's processor rejects a prompt with images: {error}") from error
-        moved = {}
-        for name, tensor in inputs.to(self._model.device).items():  # pixels in the model's type, token ids as they are
-            moved[name] = tensor.to(self._model.dtype) if torch.is_floating_point(tensor) else tensor
-        return moved
+        on_device = dict(inputs.to(self._model.device))
+        for name, tensor in on_device.items():
+            if torch.is_floating_point(tensor):  # pixels, in the model's type; token ids stay as they are
+                on_device[name] = tensor.to(self._model.dtype)
+        return on_device
 
     @torch.inference_mode()
     def _sample(self, inputs: Mapping[str, Any], sampling: Sampling, limit: int, seed: int) -> Completion:

@@ -37,9 +37,9 @@ WORTH_NAMING = 1.0
 
 def newest_phase(log: str) -> str | None:
     """What begins with the last line of a part of a log that says so; None if none does."""
-    found = {log.rfind(text): phase for text, phase in PHASES.items()}
-    last = max(found)
-    return found[last] if last >= 0 else None
+    by_position = {log.rfind(text): phase for text, phase in PHASES.items()}  # -1: not there
+    last = max(by_position)
+    return by_position[last] if last >= 0 else None
 
 
 class StartWatch:
@@ -75,25 +75,31 @@ class StartWatch:
     def summary(self) -> str:
         """How long the start took, and its longer phases: ``31 s: importing its packages 20 s, compiling 9 s``."""
         parts = [f"{phase} {seconds:.0f} s" for phase, seconds in self._seconds.items() if seconds >= WORTH_NAMING]
-        return f"{time.monotonic() - self._began:.0f} s" + (f": {', '.join(parts)}" if parts else "")
+        text = f"{time.monotonic() - self._began:.0f} s"
+        if parts:
+            text += f": {', '.join(parts)}"
+        return text
 
     def _follow(self) -> None:
         with open(self._log, errors="replace") as file:
             unread = ""
             while not self._over.wait(POLL_SECONDS):
                 unread += file.read()
+                # Progress bars end their lines with a carriage return.
                 lines, _, unread = unread.replace("\r", "\n").rpartition("\n")
                 self._enter(newest_phase(lines) or self._phase)
                 self._show(self._status())
-                if time.monotonic() - self._since > self._limit and self._end():
+                hangs = time.monotonic() - self._since > self._limit
+                if hangs and self._end():
                     self.hung = self._phase
                     return
 
     def _enter(self, phase: str) -> None:
         """Count the time of the current phase; ``phase`` is what begins, or goes on."""
         now = time.monotonic()
-        spent = sum(self._seconds.values())
-        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + (now - self._began - spent)
+        of_phases = sum(self._seconds.values())
+        uncounted = now - self._began - of_phases
+        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + uncounted
         if phase != self._phase:
             self._phase, self._since = phase, now
 

@@ -114,7 +114,8 @@ class Link:
                 await asyncio.wait([task], timeout=min(WATCH_SECONDS, left))
             if not task.done() or task.exception() is not None:
                 reason = first_line(task.exception()) if task.done() else f"silence for {self._deadline:g} s"
-                self.fail(self.death() if self.llm.errored else self.fault(f"was asked for {awaited}: {reason}"))
+                fault = self.fault(f"was asked for {awaited}: {reason}")
+                self.fail(self.death() if self.llm.errored else fault)
                 self.check()
             return task.result()
         finally:
@@ -350,8 +351,7 @@ class VllmPolicy:
     async def _score(self, context: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """The log-probs of tokens after a context: vLLM gives those of all tokens of a prompt."""
         try:
-            while (outputs := await self._request([*context, *tokens], scoring_params())) is None:
-                pass
+            outputs = await self._outputs_of([*context, *tokens], scoring_params())
         except Exception as error:  # as in ``_one``
             if self._link.llm.errored:
                 self._link.fail(self._link.death())
@@ -410,13 +410,19 @@ class VllmPolicy:
     async def _one(self, index: int, prompt: Sequence[int], params: Any, results: Results) -> None:
         """Sample one sequence; puts its outputs, or the error, into ``results``."""
         try:
-            while (outputs := await self._request(prompt, params)) is None:
-                pass
+            outputs = await self._outputs_of(prompt, params)
             results.put_nowait((index, [output.outputs[0] for output in outputs]))
         except Exception as error:  # whatever vLLM raises ends this sequence, and its engine's death all of them
             if self._link.llm.errored:
                 self._link.fail(self._link.death())
             results.put_nowait(self._link.failure or self._link.fault(f"refused a sequence: {first_line(error)}"))
+
+    async def _outputs_of(self, prompt: Sequence[int], params: Any) -> list[Any]:
+        """vLLM's ``RequestOutput``s of one request, resubmitted as often as new weights make it necessary."""
+        outputs = None
+        while outputs is None:
+            outputs = await self._request(prompt, params)
+        return outputs
 
     async def _request(self, prompt: Sequence[int], params: Any) -> list[Any] | None:
         """vLLM's ``RequestOutput``s of one request, first token and rest; None if it has to be resubmitted."""

@@ -58,11 +58,12 @@ def _finding(spec: Spec, weights: list[PreTrainedModel], console: Console) -> tu
     sender = sender_for(spec.device, spec.torch_dtype)
     try:
         engine = start(spec, backend=sender.backend, console=console)
-        started = time.monotonic() - start_time
-        loaded = asyncio.run(_sampled(VllmPolicy(spec, engine, sender), weights, TOLERANCE[spec.dtype]))
+        start_seconds = time.monotonic() - start_time
+        policy = VllmPolicy(spec, engine, sender)
+        load_seconds = asyncio.run(_sampled(policy, weights, TOLERANCE[spec.dtype]))
     except EnvironmentFault as fault:
         return f"fails: {fault}", False
-    return f"starts in {started:.0f} s, loads new weights in {loaded:.2f} s", True
+    return f"starts in {start_seconds:.0f} s, loads new weights in {load_seconds:.2f} s", True
 
 
 @contextmanager

@@ -72,11 +72,14 @@ def rollout_of(index: int, prompt: tuple[int, ...], seed: int, outputs: Outputs)
     finish = finish_of(outputs)
     logprobs: list[float] = []
     for output in outputs:  # in a flat list, where the first log-prob of each position is the sampled token's
-        logprobs += [output.logprobs.logprobs[start] for start in output.logprobs.start_indices]
+        flat = output.logprobs
+        logprobs += [flat.logprobs[start] for start in flat.start_indices]
     spans = outputs[-1].weight_versions
-    if len(logprobs) != len(tokens) or not spans or spans[0].start != 0:
+    covers_all = bool(spans) and spans[0].start == 0
+    if len(logprobs) != len(tokens) or not covers_all:
         raise EnvironmentFault(f"vLLM returned {len(logprobs)} log-probs and versions {spans} for {len(tokens)} tokens")
     versions = []
     for span in spans:
-        versions.append((span.start, 0 if span.version == INITIAL_LABEL else int(span.version)))
+        version = 0 if span.version == INITIAL_LABEL else int(span.version)
+        versions.append((span.start, version))
     return Rollout(index, prompt, tokens, tuple(logprobs), tuple(versions), finish, seed)

@@ -49,7 +49,7 @@ def register() -> None:
         WeightTransferEngineFactory.register_engine(IPC_TRANSFER, IpcTransfer)
     parent = parent_process()
     if parent is not None and os.environ.get(STARTED_BY) == str(parent.pid):
-        os.dup2(2, 1)
+        os.dup2(2, 1)  # what vLLM prints is no data of ours
         threading.Thread(target=_exit_with, args=(parent,), name="magcli-parent", daemon=True).start()
 
 
@@ -195,12 +195,13 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         finalize_layerwise_reload(self.model, self.model_config)
         if self._announced - self.arrived.keys():
             return
-        every = dict(self.model.named_parameters(remove_duplicate=False))
-        new = {id(every[name]) for name in loaded if name in every}
-        for name in every.keys() - loaded:
-            if id(every[name]) not in new:
+        parameters = dict(self.model.named_parameters(remove_duplicate=False))
+        got_weights = {id(parameters[name]) for name in loaded if name in parameters}
+        for name in parameters.keys() - loaded:
+            if id(parameters[name]) not in got_weights:
                 raise ValueError(f"vLLM's model has a parameter {name} that got no weights")
-            module = self.model.get_submodule(name.rpartition(".")[0])
+            module_name, _, _ = name.rpartition(".")
+            module = self.model.get_submodule(module_name)
             module.quant_method.process_weights_after_loading(module)
 
     def shutdown(self) -> None:
@@ -228,8 +229,12 @@ class IpcTransfer(FileTransfer):
         buffers = [open_handle(handle, self.device) for handle in update_info["handles"]]
         packed = PackedWeights.opened(buffers, update_info["places"])
         arrived = packed.digests()
-        names = update_info["names"]
-        return {name: packed[source] for name, source in names.items()}, {n: arrived[s] for n, s in names.items()}
+        weights: dict[str, Tensor] = {}
+        digests_of: dict[str, int] = {}
+        for name, source in update_info["names"].items():  # by vLLM's names, from ours
+            weights[name] = packed[source]
+            digests_of[name] = arrived[source]
+        return weights, digests_of
 
 
 @dataclass

@@ -52,7 +52,9 @@ class PendingDigests:
 
     def fetch(self) -> Digests:
         """The digests so far, by name: integers below 2^64."""
-        rests = torch.stack(list(self._rests.values())).tolist() if self._rests else []
+        if not self._rests:
+            return {}
+        rests = torch.stack(list(self._rests.values())).tolist()  # the only wait for the device
         return {name: (self._lengths[name] + rest) % MODULUS for name, rest in zip(self._rests, rests, strict=True)}
 
 
@@ -89,14 +91,17 @@ def row_digests(data: Tensor, sizes: Mapping[str, int]) -> Digests:
             if size <= ROW_BYTES:
                 rests[name] = sums[name]
                 continue
-            remaining[name] = sums[name].nbytes
-            lengths[name] += remaining[name]
-            padding = rows_of(remaining[name]) * ROW_BYTES - remaining[name]
+            num_bytes = sums[name].nbytes
+            remaining[name] = num_bytes
+            lengths[name] += num_bytes
+            padding = rows_of(num_bytes) * ROW_BYTES - num_bytes
             padded += [sums[name], zeros[: padding // zeros.itemsize]]
         left = remaining
         if padded:
             data = torch.cat(padded).view(torch.uint8)
-    numbers = torch.cat([rests[name] for name in sizes]).tolist() if sizes else []  # the only wait for the device
+    if not sizes:
+        return {}
+    numbers = torch.cat([rests[name] for name in sizes]).tolist()  # the only wait for the device
     return {name: (lengths[name] + number) % MODULUS for name, number in zip(sizes, numbers, strict=True)}
 
 
@@ -144,7 +149,8 @@ def check_arrival(sent: Digests, arrived: Digests, version: int, engine: str = "
     """
     faults = []
     for name in sorted(sent.keys() | arrived.keys()):
-        if fault := _fault(name, sent, arrived):
+        fault = _fault(name, sent, arrived)
+        if fault:
             faults.append(f"{name} {fault}")
     if faults:
         others = f" (and {len(faults) - 1:,} more)" if len(faults) > 1 else ""
@@ -179,14 +185,17 @@ def _fault(name: str, sent: Digests, arrived: Digests) -> str:
 
 def _row_sums(data: Tensor) -> Tensor:
     """The weighted sums (int64) of the rows of some bytes; the last row is padded with zeros."""
-    whole = len(data) // ROW_BYTES * ROW_BYTES
     add_up = _cpu_sums if data.device.type == "cpu" else _gpu_sums
+    rest = len(data) % ROW_BYTES
+    whole = len(data) - rest
     sums = add_up(_as_words(data[:whole]))
-    if whole < len(data):
-        padded = data.new_zeros(ROW_BYTES)
-        padded[: len(data) - whole] = data[whole:]
-        sums += add_up(_as_words(padded))
-    return torch.cat(sums) if sums else data.new_zeros(1, dtype=torch.int64)
+    if rest:
+        last_row = data.new_zeros(ROW_BYTES)
+        last_row[:rest] = data[whole:]
+        sums += add_up(_as_words(last_row))
+    if not sums:  # no bytes
+        return data.new_zeros(1, dtype=torch.int64)
+    return torch.cat(sums)
 
 
 def _as_words(data: Tensor) -> Tensor:

@@ -28,7 +28,14 @@ Names = tuple[str, ...]
 def parameter_names(model: nn.Module) -> dict[str, Names]:
     """For each name of a parameter, that name and then the other names of the same tied parameter."""
     named = list(model.named_parameters(remove_duplicate=False))
-    return {name: (name, *(o for o, other in named if other is tensor and o != name)) for name, tensor in named}
+    names_of: dict[int, list[str]] = {}  # by the identity of the tensor
+    for name, tensor in named:
+        names_of.setdefault(id(tensor), []).append(name)
+    names = {}
+    for name, tensor in named:
+        others = [other for other in names_of[id(tensor)] if other != name]
+        names[name] = (name, *others)
+    return names
 
 
 def name_in(weights: Weights, names: Names, parameter: Tensor) -> str:
@@ -40,7 +47,8 @@ def name_in(weights: Weights, names: Names, parameter: Tensor) -> str:
     name = next((name for name in names if name in weights), None)
     if name is None:
         raise WeightsFault(f"new weights lack {names[0]}, which the engine's model has")
-    if (shape := weights[name].shape) != parameter.shape:
+    shape = weights[name].shape
+    if shape != parameter.shape:
         raise WeightsFault(f"new weights: {names[0]} is {tuple(shape)}, the engine's is {tuple(parameter.shape)}")
     return name
 
@@ -129,7 +137,9 @@ def untied(weights: Weights) -> Weights:
 def sweep() -> None:
     """Remove the weights that killed processes have left in shared memory."""
     for path in _folder().glob("magcli-*"):
-        if path.suffix not in (FILE_SUFFIX, ADAPTER_SUFFIX) or _is_running(path.name.split("-")[1]):
+        is_weights = path.suffix in (FILE_SUFFIX, ADAPTER_SUFFIX)
+        process = path.name.split("-")[1]
+        if not is_weights or _is_running(process):
             continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -144,8 +154,10 @@ def _is_running(process: str) -> bool:
         status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    state = status.rpartition(")")[2].split()[0]
-    return state not in ("Z", "X")
+    # ``123 (name) Z ...``: the name may have parentheses and spaces itself.
+    _, _, fields = status.rpartition(")")
+    state = fields.split()[0]
+    return state not in ("Z", "X")  # neither a zombie nor dead
 
 
 def _folder() -> Path:
@@ -153,9 +165,11 @@ def _folder() -> Path:
 
 
 def _write(path: Path, weights: Weights, dtype: torch.dtype | None) -> None:
-    tensors = {name: tensor.to(sent_type(tensor, dtype)).contiguous() for name, tensor in untied(weights).items()}
+    tensors = {}
+    for name, tensor in untied(weights).items():
+        tensors[name] = tensor.to(sent_type(tensor, dtype)).contiguous()
     try:
         save_file(tensors, path)
     except (OSError, SafetensorError) as error:
-        size = sum(tensor.nbytes for tensor in tensors.values()) / 2**20
-        raise EnvironmentFault(f"{path}: cannot write {size:,.0f} MiB of weights: {error}") from error
+        mib = sum(tensor.nbytes for tensor in tensors.values()) / 2**20
+        raise EnvironmentFault(f"{path}: cannot write {mib:,.0f} MiB of weights: {error}") from error

@@ -49,9 +49,9 @@ class PackedWeights(Mapping[str, Tensor]):
         self.buffers, self.places = buffers, places
 
     def __getitem__(self, name: str) -> Tensor:
-        place = self.places[name]
-        data = self.buffers[place.buffer][place.start : place.start + place.size]
-        return data.view(getattr(torch, place.dtype)).view(place.shape)
+        where = self.places[name]
+        data = self.buffers[where.buffer][where.start : where.start + where.size]
+        return data.view(getattr(torch, where.dtype)).view(where.shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
@@ -61,20 +61,24 @@ class PackedWeights(Mapping[str, Tensor]):
 
     def described(self) -> dict[str, list[Any]]:
         """The places as plain data, of which ``PackedWeights.opened`` makes the same again in another process."""
-        return {name: list(place) for name, place in self.places.items()}
+        return {name: list(where) for name, where in self.places.items()}
 
     @classmethod
     def opened(cls, buffers: Sequence[Tensor], described: Mapping[str, Sequence[Any]]) -> "PackedWeights":
         """The weights in these buffers, of which another process has ``described`` the places."""
-        places = {name: Place(at, start, dtype, tuple(shape)) for name, (at, start, dtype, shape) in described.items()}
+        places = {}
+        for name, (buffer, start, dtype, shape) in described.items():
+            places[name] = Place(buffer, start, dtype, tuple(shape))  # a JSON list, if it came as text
         return cls(buffers, places)
 
     def digests(self) -> Digests:
         """The digest of each tensor, by name; the host waits for the device once a buffer."""
-        found: dict[str, int] = {}
-        for number, names in groupby(self.places, lambda name: self.places[name].buffer):
-            found |= row_digests(self.buffers[number], {name: self.places[name].size for name in names})
-        return found
+        digests: dict[str, int] = {}
+        # The places of a buffer follow one another, as ``groupby`` and ``row_digests`` need them.
+        for buffer, names in groupby(self.places, lambda name: self.places[name].buffer):
+            sizes = {name: self.places[name].size for name in names}
+            digests |= row_digests(self.buffers[buffer], sizes)
+        return digests
 
 
 @torch.no_grad()
@@ -89,17 +93,22 @@ def pack(
         limit: bytes of a buffer at most.
     """
     once = weights if isinstance(weights, PackedWeights) else untied(weights)
+    tensors = [tensor.detach() for tensor in once.values()]
     if device is None:
-        device = next((tensor.device for tensor in once.values()), torch.device("cpu"))
-    types = {name: sent_type(tensor, dtype) for name, tensor in once.items()}
-    is_cast = all(tensor.dtype == types[name] for name, tensor in once.items())
+        device = tensors[0].device if tensors else torch.device("cpu")
+    types = [sent_type(tensor, dtype) for tensor in tensors]
+    is_cast = all(tensor.dtype == sent for tensor, sent in zip(tensors, types, strict=True))
     if isinstance(once, PackedWeights) and is_cast:
         return PackedWeights([buffer.to(device) for buffer in once.buffers], once.places)
-    places = placed({name: (types[name], tuple(tensor.shape)) for name, tensor in once.items()}, limit)
+
+    layout = {}
+    for name, tensor, sent in zip(once, tensors, types, strict=True):
+        layout[name] = (sent, tuple(tensor.shape))
+    places = placed(layout, limit)
     buffers = [torch.zeros(size, dtype=torch.uint8, device=device) for size in _sizes(places)]
     packed = PackedWeights(buffers, places)
-    if packed:  # all tensors are cast and copied in a few kernels
-        torch._foreach_copy_(list(packed.values()), [tensor.detach() for tensor in once.values()])
+    if tensors:  # all are cast and copied in a few kernels
+        torch._foreach_copy_(list(packed.values()), tensors)
     return packed
 
 
@@ -108,11 +117,14 @@ def placed(tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], limit: in
     places: dict[str, Place] = {}
     buffer = end = 0
     for name, (dtype, shape) in tensors.items():
+        # Every tensor begins at a row, since it is digested by rows.
         size = rows_of(prod(shape) * dtype.itemsize) * ROW_BYTES
-        if end and end + size > limit:
+        is_full = end > 0 and end + size > limit
+        if is_full:
             buffer += 1
             end = 0
-        places[name] = Place(buffer, end, str(dtype).removeprefix("torch."), shape)
+        type_name = str(dtype).removeprefix("torch.")
+        places[name] = Place(buffer, start=end, dtype=type_name, shape=shape)
         end += size
     return places
 
@@ -120,8 +132,8 @@ def placed(tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], limit: in
 def _sizes(places: Mapping[str, Place]) -> list[int]:
     """The bytes of each buffer: the end of its last tensor."""
     ends: dict[int, int] = {}
-    for place in places.values():
-        ends[place.buffer] = place.start + rows_of(place.size) * ROW_BYTES
+    for where in places.values():
+        ends[where.buffer] = where.start + rows_of(where.size) * ROW_BYTES
     return list(ends.values())
 
 
@@ -136,7 +148,7 @@ def handle_of(buffer: Tensor) -> str:
 def open_handle(handle: str, device: torch.device) -> Tensor:
     """The buffer of a handle. ``device``: the name that its GPU has in this process."""
     rebuild, arguments = pickle.loads(base64.b64decode(handle))
-    if rebuild is rebuild_cuda_tensor:
+    if rebuild is rebuild_cuda_tensor:  # its arguments have the number that the GPU has in the other process
         arguments = (*arguments[:DEVICE], device.index, *arguments[DEVICE + 1 :])
     buffer: Tensor = rebuild(*arguments)
     return buffer

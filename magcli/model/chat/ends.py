@@ -30,7 +30,8 @@ def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase", stop: Sequence[
     candidates = own | set(turn_ends(tokenizer))
     closing_tag = thought_form(tokenizer).closing
     closing = {token for token in candidates if tokenizer.convert_ids_to_tokens(token) == closing_tag}
-    return frozenset((candidates - closing or candidates) | set(stop_tokens(tokenizer, stop)))
+    ends = candidates - closing or candidates
+    return frozenset(ends | set(stop_tokens(tokenizer, stop)))
 
 
 def turn_ends(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
@@ -90,6 +91,10 @@ def unused_ends(tokenizer: "PreTrainedTokenizerBase", ends: Collection[int]) -> 
     added: Mapping[int, Any] = tokenizer.added_tokens_decoder
     form = thought_form(tokenizer)
     around_thoughts = form.opening + form.ending
-    texts = {index: str(token.content) for index, token in added.items() if index not in ends}
-    texts = {index: text for index, text in texts.items() if text not in around_thoughts}
-    return {index: text for index, text in texts.items() if END_NAME.search(text.lower())}
+    unused = {}
+    for index, token in added.items():
+        text = str(token.content)
+        looks_like_end = END_NAME.search(text.lower()) is not None
+        if looks_like_end and index not in ends and text not in around_thoughts:
+            unused[index] = text
+    return unused

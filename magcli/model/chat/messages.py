@@ -83,9 +83,11 @@ def normalized(message: Any, number: int) -> dict[str, str]:
         raise DataError(f"{where} has tool calls, which cannot be trained on")
     is_assistant = message["role"] == "assistant"
     content = message.get("content")
-    content = text_of(without_thoughts(content) if is_assistant else content)
-    if not isinstance(content, str):
+    text = text_of(without_thoughts(content) if is_assistant else content)
+    if not isinstance(text, str):
         raise DataError(f"{where} lacks its content")
-    turn = {"role": message["role"], "content": content}
+    turn = {"role": message["role"], "content": text}
     thoughts = thoughts_of(message) if is_assistant else ""
-    return {**turn, REASONING: thoughts} if thoughts else turn
+    if thoughts:
+        turn[REASONING] = thoughts
+    return turn

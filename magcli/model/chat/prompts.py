@@ -223,6 +223,16 @@ def _with_system_in_question(turns: "Sequence[Message]") -> list[dict[str, Any]]
     return others
 
 
+def common_prefix(one: str, other: str) -> str:
+    """The longest text with which both begin."""
+    length = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        length += 1
+    return one[:length]
+
+
 def as_read(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> list[dict[str, Any]]:
     """A copy of the turns in the form that the tokenizer's template reads.
 

@@ -19,6 +19,7 @@ from magcli.model.chat.messages import REASONING, THOUGHTS
 from magcli.model.chat.prompts import (
     PROBES,
     as_read,
+    common_prefix,
     prompt_tokens,
     render_text,
     rendered,
@@ -79,14 +80,15 @@ def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]"
     """
     style = style_of(tokenizer)
     turns = [_as_rendered(message, style) for message in messages]
-    answered = [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]
-    if not answered:
+    is_assistant = [turn["role"] == "assistant" for turn in turns]
+    answers = [index for index, is_answer in enumerate(is_assistant) if is_answer]
+    if not answers:
         raise DataError("no token would be trained on: the conversation has no assistant turn")
-    questioned = [index for index in answered if any(turn["role"] != "assistant" for turn in turns[:index])]
-    if not questioned:
+    after_question = [index for index in answers if not all(is_assistant[:index])]
+    if not after_question:
         raise DataError("no message before the assistant's turn: a conversation starts with a prompt")
     sequences: list[TokensWithMask] = []
-    for index in questioned:
+    for index in after_question:
         try:
             prompt, target = _turn(tokenizer, turns[: index + 1], style)
         except DataError as error:
@@ -115,18 +117,22 @@ def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
         raise DataError("the chat template does not render the assistant's text")
     form = thought_form(tokenizer)
     before, _, after = whole.rpartition(PROBES[2])
+    # Between the prompt and the answer a template may write whitespace, or the opening of an answer.
     lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
-    opens_answer = bool(lead) and form.answer_opening.endswith(lead)
+    opens_answer = lead != "" and form.answer_opening.endswith(lead)
+    if not lead.isspace() and not opens_answer:
+        lead = ""
     longer = _longer(tokenizer, [question, answer, more]) or whole + prompt
     _, _, between = longer.rpartition(PROBES[2])
     end = _end_of_turn(tokenizer, after, between)
+    marks_generation = MARKS.search(str(tokenizer.chat_template)) is not None
     return Style(
-        lead if lead.isspace() or opens_answer else "",
-        end,
-        _control_tokens(tokenizer, longer + end, form),
-        form,
-        _thoughts_key(tokenizer, question),
-        bool(MARKS.search(str(tokenizer.chat_template))) and tokenizer.is_fast,
+        lead=lead,
+        end=end,
+        control=_control_tokens(tokenizer, longer + end, form),
+        form=form,
+        thoughts_key=_thoughts_key(tokenizer, question),
+        has_marks=marks_generation and tokenizer.is_fast,  # slow tokenizers do not say which tokens are marked
     )
 
 
@@ -156,21 +162,13 @@ def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str)
     ``after`` is what follows the last assistant's text, ``between`` what follows it in a conversation that goes on. A
     template that writes only whitespace leaves the end to the tokenizer's end-of-sequence token.
     """
-    added = {token.content for token in tokenizer.added_tokens_decoder.values()} | {str(tokenizer.eos_token)}
-    ends = [after.index(token) + len(token) for token in sorted(added) if token in after]
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()}
+    added.add(str(tokenizer.eos_token))
+    ends = [after.index(token) + len(token) for token in added if token in after]
     if ends:
         return after[: min(ends)]
-    common = _common_prefix(after, between) or after
+    common = common_prefix(after, between) or after
     return common.rstrip() or str(tokenizer.eos_token)
-
-
-def _common_prefix(one: str, other: str) -> str:
-    length = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        length += 1
-    return one[:length]
 
 
 def _control_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, form: ThoughtForm) -> frozenset[int]:
@@ -188,11 +186,13 @@ def _as_rendered(message: "Message", style: Style) -> dict[str, str]:
 
     In a form whose answer has an opening of its own, a template that renders thoughts writes all markers itself.
     """
-    turn, form = dict(message), style.form
+    turn = dict(message)
+    form = style.form
     thoughts = turn.pop(REASONING, "")
     if turn["role"] == "assistant" and not thoughts:
         turn["content"] = rewritten(turn["content"], form)
-        if form.answer_opening and style.thoughts_key and form.opens(turn["content"]):
+        writes_markers = form.answer_opening != "" and style.thoughts_key != ""
+        if writes_markers and form.opens(turn["content"]):
             thoughts, turn["content"] = form.split(turn["content"])
     if thoughts and style.thoughts_key:
         turn[style.thoughts_key] = thoughts
@@ -244,13 +244,15 @@ def _target(
     stop = _kept_until(whole, prompt, text, style.form)
     if stop is None:
         return _all_targets(tokenizer, _own_text(text, prompt, style) + style.end)
-    if style.has_marks and (marked := _marked(tokenizer, turns, prompt)):
-        return _until(token_ids(tokenizer, style.end), marked)
+    if style.has_marks:
+        marked = _marked(tokenizer, turns, prompt)
+        if marked is not None:
+            return _until(token_ids(tokenizer, style.end), marked)
     # Between the text and the end of the turn a template may write more, such as a newline, which is a target too.
     end = whole.find(style.end, stop)
-    if end < 0:
-        return _all_targets(tokenizer, whole[len(prompt) : stop] + style.end)
-    return _all_targets(tokenizer, whole[len(prompt) : end] + style.end)
+    if end >= 0:
+        stop = end
+    return _all_targets(tokenizer, whole[len(prompt) : stop] + style.end)
 
 
 def _longest(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:
@@ -286,12 +288,14 @@ def _own_text(text: str, prompt: str, style: Style) -> str:
     tag = _last_tag(prompt, form)
     if not tag:
         opens_answer = not style.lead.isspace()
-        return text if opens_answer and form.opens(text) else style.lead + text
+        has_opening = opens_answer and form.opens(text)
+        return text if has_opening else style.lead + text
     stripped = text.lstrip()
     if stripped.startswith(tag):
-        opened = prompt[prompt.rindex(tag) :]
-        rest = stripped.removeprefix(opened)
-        return rest if rest != stripped else stripped.removeprefix(tag).lstrip("\n")
+        opened = prompt[prompt.rindex(tag) :]  # the tag and the whitespace after it
+        if stripped.startswith(opened):
+            return stripped.removeprefix(opened)
+        return stripped.removeprefix(tag).lstrip("\n")
     if tag == form.opening and form.ending not in text:
         return f"{form.inside}{form.ending}{form.after}{text}"
     return text
@@ -319,12 +323,13 @@ def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", pr
     )
     tokens = list(output["input_ids"])
     mask = [bool(value) for value in output["assistant_masks"]]
-    start = token_ids(tokenizer, prompt)
-    marked = [index for index, on in enumerate(mask) if on and index >= len(start)]
-    if tokens[: len(start)] != start or not marked:
+    prompt_ids = token_ids(tokenizer, prompt)
+    start = len(prompt_ids)
+    marked = [index for index, is_target in enumerate(mask) if is_target and index >= start]
+    if tokens[:start] != prompt_ids or not marked:
         return None
     stop = marked[-1] + 1
-    return TokensWithMask(tokens[len(start) : stop], mask[len(start) : stop])
+    return TokensWithMask(tokens[start:stop], mask[start:stop])
 
 
 def _until(end: list[int], target: TokensWithMask) -> TokensWithMask:
@@ -338,18 +343,25 @@ def _until(end: list[int], target: TokensWithMask) -> TokensWithMask:
 
 def _append(sequences: list[TokensWithMask], prompt: list[int], target: TokensWithMask) -> None:
     """Add a turn to the last sequence if its prompt continues that one, else as a sequence of its own."""
-    last = sequences[-1] if sequences else None
-    if last is not None and prompt[: len(last.tokens)] == last.tokens:
-        mask = last.mask + [False] * (len(prompt) - len(last.tokens))
-        sequences[-1] = TokensWithMask(prompt + target.tokens, mask + target.mask)
-    else:
-        sequences.append(TokensWithMask(prompt + target.tokens, [False] * len(prompt) + target.mask))
+    tokens = prompt + target.tokens
+    if sequences:
+        last = sequences[-1]
+        size = len(last.tokens)
+        if prompt[:size] == last.tokens:
+            between = [False] * (len(prompt) - size)
+            sequences[-1] = TokensWithMask(tokens, last.mask + between + target.mask)
+            return
+    sequences.append(TokensWithMask(tokens, [False] * len(prompt) + target.mask))
 
 
 def show_mask(tokenizer: "PreTrainedTokenizerBase", sequence: TokensWithMask) -> str:
     """The sequence for people to read: line breaks are shown as ``↵``, lines of targets begin with ``target``."""
-    runs = groupby(zip(sequence.tokens, sequence.mask, strict=True), key=lambda pair: pair[1])
-    return "\n".join(_gutter(tokenizer.decode([token for token, _ in run]), target) for target, run in runs)
+    pairs = zip(sequence.tokens, sequence.mask, strict=True)
+    parts = []
+    for is_target, run in groupby(pairs, key=lambda pair: pair[1]):
+        text = tokenizer.decode([token for token, _ in run])
+        parts.append(_gutter(text, is_target))
+    return "\n".join(parts)
 
 
 def _gutter(text: str, target: bool) -> str:

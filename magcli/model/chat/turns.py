@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError, UsageError
-from magcli.model.chat.prompts import PROBES, render_text, token_ids
+from magcli.model.chat.prompts import PROBES, common_prefix, render_text, token_ids
 from magcli.model.chat.thoughts import ThoughtForm
 
 if TYPE_CHECKING:
@@ -93,20 +93,25 @@ class TurnRenderer:
         question = self._question()
         reply = {"role": role, "content": PROBES[3]} | _result_of(0, role)
         turns = [*question, self._answer([reply]), reply, self._answer([reply]), reply]
+        # Of the conversation as it grows, from the question alone to all turns.
         texts = [self._beginning(turns[:length]) for length in range(len(question), len(turns) + 1)]
-        if PROBES[3] not in texts[-1]:
+        after_answer, whole = texts[1], texts[-1]
+        if PROBES[3] not in whole:
             return "the chat template does not show them"
-        if PROBES[4] not in texts[1]:
+        if PROBES[4] not in after_answer:
             return "the chat template removes the thoughts of turns before them"
-        changes = (_change(before, after) for before, after in pairwise(texts))
-        if change := next(filter(None, changes), ""):
-            return f"the chat template is not append-only: {change}"
+        for before, after in pairwise(texts):
+            change = _change(before, after)
+            if change:
+                return f"the chat template is not append-only: {change}"
         self.after([reply])
         return ""
 
     def _question(self) -> list[Turn]:
         question: Turn = {"role": "user", "content": PROBES[1]}
-        return [{"role": "system", "content": self.system}, question] if self.system else [question]
+        if not self.system:
+            return [question]
+        return [{"role": "system", "content": self.system}, question]
 
     def _answer(self, replies: Sequence[Turn]) -> Turn:
         """A turn of the policy, with the calls that these replies answer; templates may ask for these."""
@@ -124,17 +129,23 @@ class TurnRenderer:
     def _beginning(self, turns: Sequence[Turn]) -> str:
         """The text of the beginning of a conversation, up to the end of its last turn."""
         last = turns[-1]["content"]
-        return self._closed(render_text(self.tokenizer, turns), PROBES[2] if PROBES[2] in last else last)
+        if PROBES[2] in last:  # an answer, whose thoughts the template may write in another way
+            last = PROBES[2]
+        return self._closed(render_text(self.tokenizer, turns), last)
 
     def _closed(self, text: str, content: str) -> str:
         """A text up to the end token after the last turn, which has this content, or to its end without one."""
-        start = text.rfind(content)
-        if start < 0:
+        content_start = text.rfind(content)
+        if content_start < 0:
             return text
-        start += len(content)
-        ends = [str(self.tokenizer.decode([end], skip_special_tokens=False)) for end in self.ends]
-        stops = [text.find(end, start) + len(end) for end in ends if end and end in text[start:]]
-        return text[: min(stops, default=start)]
+        content_stop = content_start + len(content)
+        stops = []
+        for token in self.ends:
+            end = str(self.tokenizer.decode([token], skip_special_tokens=False))
+            position = text.find(end, content_stop)
+            if end and position >= 0:
+                stops.append(position + len(end))
+        return text[: min(stops, default=content_stop)]
 
 
 def _call(number: int, result: Turn) -> Turn:
@@ -157,6 +168,6 @@ def _change(before: str, after: str) -> str:
     """What a longer conversation changes in the text of a shorter one; empty if it only appends."""
     if after.startswith(before):
         return ""
-    same = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), len(after))
-    was, becomes = before[same : same + EXCERPT], after[same : same + EXCERPT]
-    return f"the next turn changes {was!r} of an earlier one to {becomes!r}"
+    same = len(common_prefix(before, after))
+    old, new = before[same : same + EXCERPT], after[same : same + EXCERPT]
+    return f"the next turn changes {old!r} of an earlier one to {new!r}"

@@ -24,11 +24,17 @@ def converter() -> list[str]:
 
     It is looked for on PATH, in the folder that ``LLAMA_CPP`` names, and in ``~/llama.cpp``.
     """
-    if found := shutil.which(PACKAGE) or shutil.which(SCRIPT):
-        return [found]
-    folders = [Path(os.environ[CLONE])] if os.environ.get(CLONE) else []
-    scripts = [folder / SCRIPT for folder in (*folders, Path.home() / "llama.cpp")]
-    return next(([sys.executable, str(script)] for script in scripts if script.is_file()), [])
+    program = shutil.which(PACKAGE) or shutil.which(SCRIPT)
+    if program:
+        return [program]
+    clones = [Path.home() / "llama.cpp"]
+    if os.environ.get(CLONE):
+        clones.insert(0, Path(os.environ[CLONE]))
+    for clone in clones:
+        script = clone / SCRIPT
+        if script.is_file():
+            return [sys.executable, str(script)]
+    return []
 
 
 def convert(model: Path, file: Path) -> None:
@@ -46,19 +52,23 @@ def convert(model: Path, file: Path) -> None:
         )
     part = file.with_name(f".{file.name}.part")
     done = subprocess.run([*command, *arguments, str(part)], capture_output=True, text=True, check=False)
-    if done.returncode or not part.is_file():
+    has_failed = done.returncode != 0 or not part.is_file()
+    if has_failed:
         part.unlink(missing_ok=True)
         if "BPE pre-tokenizer was not recognized" in done.stderr:
             raise EnvironmentFault(_unknown_tokenizer(model, command[-1], done.stderr))
-        last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise EnvironmentFault(f"{shlex.join([*command, *arguments, str(file)])} failed: {last}")
+        said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+        last_line = said.splitlines()[-1]
+        raise EnvironmentFault(f"{shlex.join([*command, *arguments, str(file)])} failed: {last_line}")
     durable.rename(part, file)
 
 
 def _unknown_tokenizer(model: Path, converter: str, printed: str) -> str:
     """What to do about a tokenizer that the converter does not know; it prints the hash by which it looks for it."""
-    found = re.search(r"chkhsh:\s*(\w+)", printed)
-    name = f"the BPE pre-tokenizer of {model}" + (f" (chkhsh {found[1]})" if found else "")
+    name = f"the BPE pre-tokenizer of {model}"
+    checksum = re.search(r"chkhsh:\s*(\w+)", printed)
+    if checksum:
+        name += f" (chkhsh {checksum[1]})"
     return (
         f"{converter} does not know {name}: llama.cpp reads the tokenizers of published models only; if this is one, "
         "update the converter and repeat the command, else keep the Hugging Face folder, or add the tokenizer to "

@@ -58,22 +58,27 @@ def plan(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
         DataError: no prefix fits all tensors (the message names the first that does not fit), several do, the
             vision-language model has text tensors that the text model lacks, or it has no other tensors.
     """
-    placed = places(_untied(text, vlm), vlm)
-    if len(placed) == len(vlm):
+    replacements = places(_untied(text, vlm), vlm)
+    if len(replacements) == len(vlm):
         raise DataError("all tensors of the vision-language model are text tensors: it has no vision encoder")
-    return placed
+    return replacements
 
 
 def places(text: Mapping[str, T], vlm: Mapping[str, Stored]) -> dict[str, T]:
     """``plan`` without regard to values: a head of the text model must have a place of its own."""
-    placed: dict[str, T] = {}
-    for top in sorted({name.partition(".")[0] for name in text}):
-        part = {name: tensor for name, tensor in text.items() if name.partition(".")[0] == top}
+    parts: dict[str, dict[str, T]] = {}  # by the first part of the name: ``model`` and ``lm_head``
+    for name, tensor in text.items():
+        top, _, _ = name.partition(".")
+        parts.setdefault(top, {})[name] = tensor
+
+    replacements: dict[str, T] = {}
+    for top, part in sorted(parts.items()):
         prefix = _prefix(top, part, vlm)
-        placed |= {_renamed(name, prefix): tensor for name, tensor in part.items()}
+        for name, tensor in part.items():
+            replacements[_renamed(name, prefix)] = tensor
         if top != HEAD:
             _check_covered(prefix, part, vlm)
-    return placed | _tied_head(placed, text, vlm)
+    return replacements | _tied_head(replacements, text, vlm)
 
 
 def _renamed(name: str, prefix: str) -> str:
@@ -86,12 +91,15 @@ def _prefix(top: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -> 
     prefixes = _prefixes(top, part, vlm)
     if not prefixes:
         raise DataError(f"the vision-language model has no tensor for the text model's {min(part)}")
-    fits = {prefix: sum(_fits(name, stored, prefix, vlm) for name, stored in part.items()) for prefix in prefixes}
-    complete = [prefix for prefix, count in fits.items() if count == len(part)]
+    num_fitting = {}
+    for prefix in prefixes:
+        num_fitting[prefix] = sum(_fits(name, tensor, prefix, vlm) for name, tensor in part.items())
+    complete = [prefix for prefix, count in num_fitting.items() if count == len(part)]
     if len(complete) > 1:
         raise DataError(f"the text model's {top} is ambiguous: it fits {', '.join(complete)}")
     if not complete:
-        raise DataError(_misfit(part, max(fits, key=lambda prefix: fits[prefix]), vlm))
+        best = max(prefixes, key=lambda prefix: num_fitting[prefix])
+        raise DataError(_misfit(part, best, vlm))
     return complete[0]
 
 
@@ -101,32 +109,41 @@ def _prefixes(top: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -
     head = f"{HEAD}." if top == HEAD else ""
     prefixes: set[str] = set()
     for name in vlm:
-        starts = (0, *(dot.end() for dot in re.finditer(r"\.", name)))
-        prefixes |= {name[:start] + head for start in starts if name[start:] in suffixes}
+        starts = [0] + [dot.end() for dot in re.finditer(r"\.", name)]  # of the name and of what follows a dot
+        for start in starts:
+            if name[start:] in suffixes:
+                prefixes.add(name[:start] + head)
     return sorted(prefixes)
 
 
-def _fits(name: str, stored: Shaped, prefix: str, vlm: Mapping[str, Stored]) -> bool:
+def _fits(name: str, tensor: Shaped, prefix: str, vlm: Mapping[str, Stored]) -> bool:
     counterpart = vlm.get(_renamed(name, prefix))
-    return counterpart is not None and counterpart.shape == stored.shape
+    return counterpart is not None and counterpart.shape == tensor.shape
 
 
 def _misfit(part: Mapping[str, Shaped], prefix: str, vlm: Mapping[str, Stored]) -> str:
     """An error message for the first tensor that does not fit under the best prefix."""
-    name, stored = next((n, s) for n, s in sorted(part.items()) if not _fits(n, s, prefix, vlm))
-    counterpart = vlm.get(_renamed(name, prefix))
+    name = min(name for name, tensor in part.items() if not _fits(name, tensor, prefix, vlm))
+    renamed = _renamed(name, prefix)
+    counterpart = vlm.get(renamed)
     if counterpart is None:
-        return f"the vision-language model has no tensor {_renamed(name, prefix)} for the text model's {name}"
-    shapes = f"{list(stored.shape)}, but {counterpart.name} of the vision-language model is {list(counterpart.shape)}"
+        return f"the vision-language model has no tensor {renamed} for the text model's {name}"
+    shape, other = list(part[name].shape), list(counterpart.shape)
+    shapes = f"{shape}, but {counterpart.name} of the vision-language model is {other}"
     return f"the text model's {name} is {shapes}: it is not this model's text model"
 
 
 def _check_covered(prefix: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -> None:
     """Reject an incomplete text model, which would leave some of the old text tensors in place."""
     names = {name.partition(".")[2] for name in part}
-    roots = tuple(f"{prefix}{root}." for root in {name.partition(".")[0] for name in names})
-    left = [n for n in vlm if n.startswith(roots) and n.removeprefix(prefix) not in names]
-    left = [name for name in left if not name.endswith("inv_freq")]
+    modules = {name.partition(".")[0] for name in names}  # ``layers``, ``embed_tokens``, ``norm``
+    of_text = tuple(f"{prefix}{module}." for module in modules)
+    left = []
+    for name in vlm:
+        is_missing = name.startswith(of_text) and name.removeprefix(prefix) not in names
+        # Old checkpoints store the rotary frequencies, which follow from the configuration.
+        if is_missing and not name.endswith("inv_freq"):
+            left.append(name)
     if left:
         raise DataError(f"the text model has no tensor for {min(left)} of the vision-language model")
 
@@ -150,9 +167,9 @@ def _embeddings(tensors: Mapping[str, T]) -> T | None:
     return next((stored for name, stored in tensors.items() if name.endswith(EMBEDDING)), None)
 
 
-def _tied_head(placed: Mapping[str, T], text: Mapping[str, T], vlm: Mapping[str, Stored]) -> dict[str, T]:
+def _tied_head(replacements: Mapping[str, T], text: Mapping[str, T], vlm: Mapping[str, Stored]) -> dict[str, T]:
     """The embeddings for a stored head, if the text model has no head."""
-    heads, embedding = _heads(vlm), _embeddings(placed)
+    heads, embedding = _heads(vlm), _embeddings(replacements)
     if _heads(text) or not heads:
         return {}
     if embedding is None or len(heads) > 1 or vlm[heads[0]].shape != embedding.shape:
@@ -184,8 +201,9 @@ def check_settings(text: Any, vlm: Any) -> None:
     vision-language model's."""
     ours = _settings(text.get_text_config())
     theirs = _settings(vlm.get_text_config())
-    for name in (name for name in ours if name in theirs and ours[name] != theirs[name]):
-        raise DataError(f"the text model has {name} {ours[name]}, the vision-language model {theirs[name]}")
+    for name, value in ours.items():
+        if name in theirs and value != theirs[name]:
+            raise DataError(f"the text model has {name} {value}, the vision-language model {theirs[name]}")
 
 
 def _settings(config: Any) -> dict[str, Any]:
@@ -193,15 +211,22 @@ def _settings(config: Any) -> dict[str, Any]:
     settings = {name: getattr(config, name, None) for name in EQUAL}
     settings |= _flat(getattr(config, "rope_parameters", None))
     settings["head_dim"] = settings["head_dim"] or config.hidden_size // config.num_attention_heads
-    settings |= {name: getattr(config, name) for name in EQUAL_IF_PRESENT if hasattr(config, name)}
-    return {name: value for name, value in settings.items() if name != "layer_types" or value is not None}
+    for name in EQUAL_IF_PRESENT:
+        if hasattr(config, name):
+            settings[name] = getattr(config, name)
+    if settings.get("layer_types") is None:  # some configurations have the key without a value
+        settings.pop("layer_types", None)
+    return settings
 
 
 def _flat(parameters: Mapping[str, Any] | None, start: str = "") -> dict[str, Any]:
     """Nested parameters with dotted names."""
     flat: dict[str, Any] = {}
     for name, value in (parameters or {}).items():
-        flat |= _flat(value, f"{start}{name}.") if isinstance(value, Mapping) else {start + name: value}
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{start}{name}.")
+        else:
+            flat[start + name] = value
     return flat
 
 
@@ -215,9 +240,12 @@ def check_tokens(text: Mapping[str, int], vlm: Mapping[str, int]) -> None:
 
 def write_shard(file: Path, target: Path, planned: Plan) -> Rounded:
     """Write one file of a vision-language model, replacing the planned tensors; DataError if one is quantised."""
-    rounded, tensors = Rounded(), read_header(file)
+    rounded = Rounded()
+    tensors = read_header(file)
     with file.open("rb") as source, target.open("wb") as out:
-        out.write(source.read(tensors[0].begin if tensors else file.stat().st_size))
+        # The header stays valid: types and sizes are those of the tensors that are replaced.
+        header_bytes = tensors[0].begin if tensors else file.stat().st_size
+        out.write(source.read(header_bytes))
         for tensor in tensors:
             if tensor.name in planned:
                 _write_cast(planned[tensor.name], tensor, out, rounded)
@@ -234,8 +262,9 @@ def _write_cast(stored: Stored, replaced: Stored, out: BinaryIO, rounded: Rounde
     for values in blocks(stored):
         cast = finite_cast(values, stored, replaced.kind)
         if stored.kind != replaced.kind:
+            is_changed = cast.to(values.dtype) != values
             rounded.values += values.numel()
-            rounded.changed += int((cast.to(values.dtype) != values).sum())
+            rounded.changed += int(is_changed.sum())
             rounded.types.add((stored.kind, replaced.kind))
         out.write(cast.view(torch.uint8).numpy().data)
 

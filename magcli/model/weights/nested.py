@@ -78,15 +78,15 @@ def places(model: "PreTrainedModel", stored: Mapping[str, Stored]) -> dict[str, 
     Raises:
         DataError: the checkpoint lacks a parameter, has it in another shape, or has text tensors besides.
     """
-    parameters = [Shaped(name, tuple(tensor.shape)) for name, tensor in model.named_parameters()]
-    placed = graft.places({parameter.name: parameter for parameter in parameters}, stored)
-    return {name: parameter.name for name, parameter in placed.items()}
+    parameters = {name: Shaped(name, tuple(tensor.shape)) for name, tensor in model.named_parameters()}
+    by_stored_name = graft.places(parameters, stored)
+    return {name: parameter.name for name, parameter in by_stored_name.items()}
 
 
 def checkpoint_names(stored_places: Mapping[str, str]) -> dict[str, str]:
     """For each parameter of a text model its name in the checkpoint: that of the embeddings, for a tied head too."""
     names: dict[str, str] = {}
-    for name in sorted(stored_places, key=graft.is_head):
+    for name in sorted(stored_places, key=graft.is_head):  # heads come last
         names.setdefault(stored_places[name], name)
     return names
 
@@ -126,9 +126,11 @@ def read_tensors(folder: Path, names: Mapping[str, str]) -> "dict[str, Tensor]":
     stored = stored_tensors(folder)
     tensors = {parameter: stored[name] for parameter, name in names.items()}
     check_floats(tensors.values())
+    by_file: dict[Path, dict[str, Stored]] = {}
+    for parameter, tensor in tensors.items():
+        by_file.setdefault(tensor.file, {})[parameter] = tensor
     loaded: dict[str, Tensor] = {}
-    for file in sorted({stored.file for stored in tensors.values()}):
-        in_file = {name: stored for name, stored in tensors.items() if stored.file == file}
+    for file, in_file in sorted(by_file.items()):
         loaded |= _read_file(file, in_file)
     return loaded
 

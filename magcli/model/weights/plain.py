@@ -152,36 +152,54 @@ def _decoder_config(config: dict[str, Any]) -> DecoderConfig | None:
 
 def _is_plain(config: dict[str, Any]) -> bool:
     family = config.get("model_type")
+    if family not in FAMILIES or config.get("architectures") != [FAMILIES[family]]:
+        return False
+    settings = {name for name in config if not name.startswith("_") and not name.endswith("_token_id")}
+    if not settings <= KNOWN:  # one that is not known may change what the model computes
+        return False
+    return _has_sizes(config) and _computes_as_decoder(config) and _has_default_rope(config)
+
+
+def _has_sizes(config: dict[str, Any]) -> bool:
     sizes = [*SIZES]
-    if family == "qwen3" or config.get("head_dim") is not None:
+    if config["model_type"] == "qwen3" or config.get("head_dim") is not None:
         sizes.append("head_dim")
-    return (
-        family in FAMILIES
-        and config.get("architectures") == [FAMILIES[family]]
-        and {name for name in config if not name.startswith("_") and not name.endswith("_token_id")} <= KNOWN
-        and all(isinstance(config.get(name), int) and config[name] > 0 for name in sizes)
-        and isinstance(config.get("rms_norm_eps"), float)
-        and config["hidden_size"] % config["num_attention_heads"] == 0
-        and config.get("hidden_act", "silu") == "silu"
-        and not any(config.get(name) for name in ("rope_scaling", "rope_interleaved", "use_sliding_window"))
-        and config.get("layer_types") in (None, ["full_attention"] * config["num_hidden_layers"])
-        and (family == "llama" or not config.get("mlp_bias"))
-        and (family not in ("mistral", "qwen2") or not config.get("attention_bias"))
-        and (family != "mistral" or config.get("sliding_window", MISTRAL_WINDOW) is None)
-        and _has_default_rope(config)
-    )
+    for name in sizes:
+        size = config.get(name)
+        if not isinstance(size, int) or size <= 0:
+            return False
+    if not isinstance(config.get("rms_norm_eps"), float):
+        return False
+    return bool(config["hidden_size"] % config["num_attention_heads"] == 0)
+
+
+def _computes_as_decoder(config: dict[str, Any]) -> bool:
+    """Whether no setting makes a model of a plain family compute anything else; its sizes are checked."""
+    family = config["model_type"]
+    if config.get("hidden_act", "silu") != "silu":
+        return False
+    if any(config.get(name) for name in ("rope_scaling", "rope_interleaved", "use_sliding_window")):
+        return False
+    if config.get("layer_types") not in (None, ["full_attention"] * config["num_hidden_layers"]):
+        return False
+    # transformers ignores these biases in some families and has them in others.
+    if family != "llama" and config.get("mlp_bias"):
+        return False
+    if family in ("mistral", "qwen2") and config.get("attention_bias"):
+        return False
+    # Without the key, Mistral has a window.
+    return family != "mistral" or config.get("sliding_window", MISTRAL_WINDOW) is None
 
 
 def _has_default_rope(config: dict[str, Any]) -> bool:
+    """Whether the rotary embedding is unscaled: ``rope_theta`` alone, or the table of newer configurations."""
+    if ("rope_parameters" in config) == ("rope_theta" in config):
+        return False
     rope = config.get("rope_parameters", {"rope_type": "default", "rope_theta": config.get("rope_theta")})
-    return (
-        isinstance(rope, dict)
-        and rope.keys() == {"rope_theta", "rope_type"}
-        and rope["rope_type"] == "default"
-        and isinstance(rope["rope_theta"], int | float)
-        and rope["rope_theta"] > 0
-        and ("rope_parameters" in config) != ("rope_theta" in config)
-    )
+    if not isinstance(rope, dict) or rope.keys() != {"rope_theta", "rope_type"}:
+        return False
+    theta = rope["rope_theta"]
+    return rope["rope_type"] == "default" and isinstance(theta, int | float) and theta > 0
 
 
 def end_token(folder: Path) -> int | list[int] | None:
@@ -199,18 +217,20 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
     single = folder / "model.safetensors"
     index_file = folder / "model.safetensors.index.json"
     index = None if single.is_file() else read_json(index_file)
-    names: dict[str, str] = (index or {}).get("weight_map", {})
-    if not isinstance(names, dict):
+    file_of: dict[str, str] = (index or {}).get("weight_map", {})
+    if not isinstance(file_of, dict):
         return None
+    paths = {named_in(folder, name, index_file) for name in file_of.values()} or {single}
     tensors = {}
     try:
         with ExitStack() as stack:
-            for path in {named_in(folder, name, index_file) for name in names.values()} or {single}:
+            for path in paths:
                 file = stack.enter_context(safe_open(path, framework="pt"))
                 tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (OSError, SafetensorError):
         return None
-    return tensors if not names or tensors.keys() == names.keys() else None
+    is_complete = not file_of or tensors.keys() == file_of.keys()
+    return tensors if is_complete else None
 
 
 def tokenizer_class(folder: Path) -> str | None:

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -99,12 +100,14 @@ def open_original(
     folder = local_folder(name, [*PATTERNS, SINGLE, INDEX, "model-*.safetensors"])
     files: Settings = read_settings(folder)
     require_config(files, name)
-    has_weights = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
+    is_sharded = (folder / INDEX).is_file()
+    has_weights = is_sharded or (folder / SINGLE).is_file()
     stored = stored_tensors(folder) if has_weights and not from_scratch else {}
-    index = (folder / INDEX).read_bytes() if stored and (folder / INDEX).is_file() else None
+    index = (folder / INDEX).read_bytes() if stored and is_sharded else None
     if chat_template:
         files = with_template(files, chat_template)
-    return Original(name, with_ends(files, ends), stored, index, dtype, text_places or {})
+    files = with_ends(files, ends)
+    return Original(name, files, stored, index, dtype, text_places or {})
 
 
 def save_model(
@@ -147,10 +150,10 @@ def try_saving(
     Raises:
         EnvironmentFault: saving would fail.
     """
-    shapes = {
-        name: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-        for name, tensor in (model.state_dict(keep_vars=True) if weights is None else weights).items()
-    }
+    state = model.state_dict(keep_vars=True) if weights is None else weights
+    shapes = {}
+    for name, tensor in state.items():
+        shapes[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     tensors = _stored_names(model, shapes, original)
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +162,7 @@ def try_saving(
             load_config(trial)
         free = shutil.disk_usage(folder.parent).free
     plan = _plan(tensors, original, original.dtype)
-    size = more_bytes + sum(entry.size for entries in plan.values() for entry, _ in entries)
+    size = more_bytes + _bytes_of(plan)
     if size > free:
         raise EnvironmentFault(
             f"cannot write {folder}: the result and a checkpoint take {size / GIGABYTE:.2f} GB, but only "
@@ -190,22 +193,26 @@ def _stored_names(model: "PreTrainedModel", state: Mapping[str, Tensor], origina
         return text
     first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
     tensors = _reverted(model, {name: tensor for name, tensor in state.items() if name in first_names})
-    if not original.stored:
+    stored = original.stored
+    if not stored:
         return tensors
     tied = _reverted(model, {name: tensor for name, tensor in state.items() if name not in first_names})
-    added = {name: tensor for name, tensor in tied.items() if name in original.stored}
-    new = tensors.keys() - original.stored.keys()
-    if added:  # the original may store a tied tensor under its second name only
-        new = {name for name in new if not any(_same(tensors[name], tensor) for tensor in added.values())}
-    tensors = {name: tensor for name, tensor in (tensors | added).items() if name in original.stored or name in new}
-    left = original.stored.keys() - tensors.keys()
+    also_stored = {name: tensor for name, tensor in tied.items() if name in stored}
+
+    # A tensor of which the original stores another name only is not new.
+    new = set()
+    for name in tensors.keys() - stored.keys():
+        if not any(_same(tensors[name], tensor) for tensor in also_stored.values()):
+            new.add(name)
+    named = {name: tensor for name, tensor in (tensors | also_stored).items() if name in stored or name in new}
+    left = stored.keys() - named.keys()
     if new and left:
         raise EnvironmentFault(
             f"model {original.name}: {min(new)} cannot be saved under a name of its checkpoint, which has {min(left)} "
             "instead; save the model again with save_pretrained of this version of transformers, and train that"
         )
-    _check_kinds(tensors, original)
-    return tensors
+    _check_kinds(named, original)
+    return named
 
 
 def _check_kinds(tensors: Iterable[str], original: Original) -> None:
@@ -247,19 +254,24 @@ def _plan(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype) -
     plan: Plan = {}
     for name, stored in original.stored.items():
         source: Source = tensors.get(name, stored)
-        plan.setdefault(stored.file.name, []).append((_entry(name, source, stored.kind, dtype), source))
-    last = plan[max(plan)]
+        entry = _entry(name, source, stored.kind, dtype)
+        plan.setdefault(stored.file.name, []).append((entry, source))
+
+    # What the original does not store goes to the end of its last file.
+    last_file = plan[max(plan)]
+    kind = _default_kind(original)
     for name in sorted(tensors.keys() - original.stored.keys()):
-        last.append((_entry(name, tensors[name], _default_kind(original), dtype), tensors[name]))
+        tensor = tensors[name]
+        last_file.append((_entry(name, tensor, kind, dtype), tensor))
     return plan
 
 
 def _new_shards(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype) -> Plan:
     kind = _default_kind(original)
-    entries = [(_entry(name, tensor, kind, dtype), tensor) for name, tensor in tensors.items()]
     shards: list[list[tuple[Entry, Source]]] = [[]]
-    size = 0
-    for entry, tensor in entries:
+    size = 0  # of the newest shard
+    for name, tensor in tensors.items():
+        entry = _entry(name, tensor, kind, dtype)
         if shards[-1] and size + entry.size > SHARD_BYTES:
             shards.append([])
             size = 0
@@ -268,33 +280,42 @@ def _new_shards(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDt
     if len(shards) == 1:
         return {SINGLE: shards[0]}
     count = len(shards)
-    return {f"model-{number:05d}-of-{count:05d}.safetensors": part for number, part in enumerate(shards, 1)}
+    return {f"model-{number:05d}-of-{count:05d}.safetensors": shard for number, shard in enumerate(shards, 1)}
+
+
+def _bytes_of(plan: Plan) -> int:
+    """The size of all tensors, without the headers of the files."""
+    return sum(entry.size for entries in plan.values() for entry, _ in entries)
 
 
 def _default_kind(original: Original) -> str:
     """The type of tensors that the original does not store: that of its config.json."""
     declared = declared_dtype(original.files[CONFIG])
-    return next((kind for kind, dtype in FLOATS.items() if str(dtype) == f"torch.{declared}"), "F32")
+    for kind, dtype in FLOATS.items():
+        if str(dtype) == f"torch.{declared}":
+            return kind
+    return "F32"
 
 
 def _entry(name: str, source: Source, kind: str, dtype: SaveDtype) -> Entry:
     """The header entry of a tensor; ``kind`` is its type in the original, which floats keep with ``source``."""
-    if isinstance(source, Stored):
-        if source.kind not in FLOATS or dtype == "source":
-            return Entry(name, source.kind, source.shape, source.end - source.begin)
-        return Entry(name, KINDS[dtype], source.shape, source.size * FLOATS[KINDS[dtype]].itemsize)
     shape = tuple(source.shape)
-    if not source.is_floating_point():
-        return Entry(name, OTHER_KINDS[source.dtype], shape, source.numel() * source.dtype.itemsize)
-    chosen = kind if dtype == "source" else KINDS[dtype]
-    return Entry(name, chosen, shape, source.numel() * FLOATS[chosen].itemsize)
+    size = prod(shape)
+    if isinstance(source, Stored):
+        if source.kind not in FLOATS or dtype == "source":  # copied as it is
+            return Entry(name, source.kind, shape, source.end - source.begin)
+    elif not source.is_floating_point():
+        return Entry(name, OTHER_KINDS[source.dtype], shape, size * source.dtype.itemsize)
+    saved_kind = kind if dtype == "source" else KINDS[dtype]
+    return Entry(name, saved_kind, shape, size * FLOATS[saved_kind].itemsize)
 
 
 def _write_weights(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype, folder: Path) -> None:
     plan = _plan(tensors, original, dtype)
     for file, entries in plan.items():
+        header, _ = packed_header([entry for entry, _ in entries], {"format": "pt"})
         with (folder / file).open("wb") as out:
-            out.write(packed_header([entry for entry, _ in entries], {"format": "pt"})[0])
+            out.write(header)
             for entry, source in entries:
                 out.writelines(_values(entry, source))
     if len(plan) > 1 or original.index is not None:
@@ -314,16 +335,20 @@ def _values(entry: Entry, source: Source) -> Iterator[memoryview | bytearray]:
 
 def _index(plan: Plan, original: bytes | None) -> bytes:
     """The index of the shards: the original's, with another map or size only if these differ."""
-    size = sum(entry.size for entries in plan.values() for entry, _ in entries)
-    files = {entry.name: file for file, entries in plan.items() for entry, _ in entries}
+    size = _bytes_of(plan)
+    file_of = {}
+    for file, entries in plan.items():
+        for entry, _ in entries:
+            file_of[entry.name] = file
     if original is None:
-        content = {"metadata": {"total_size": size}, "weight_map": dict(sorted(files.items()))}
+        content = {"metadata": {"total_size": size}, "weight_map": dict(sorted(file_of.items()))}
         return (json.dumps(content, indent=2) + "\n").encode()
-    old = json.loads(original)
+
+    content = json.loads(original)
+    metadata = content.get("metadata") or {}
     changes: dict[str, object] = {}
-    metadata = old.get("metadata") or {}
     if metadata.get("total_size") != size:
         changes["metadata"] = metadata | {"total_size": size}
-    if old["weight_map"] != files:
-        changes["weight_map"] = old["weight_map"] | files
+    if content["weight_map"] != file_of:
+        changes["weight_map"] = content["weight_map"] | file_of
     return with_values(original, changes) if changes else original

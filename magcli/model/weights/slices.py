@@ -31,16 +31,21 @@ def sliced_tensors(model: "Model") -> dict[str, Stored]:
     Raises:
         DataError: a file is damaged.
     """
-    if not _is_loaded_as_stored(model) or not _has_weights(model) or (model.folder / ADAPTER_CONFIG).exists():
+    if not _is_loaded_as_stored(model) or not _has_weights(model):
+        return {}
+    if (model.folder / ADAPTER_CONFIG).exists():
         return {}
     stored = stored_tensors(model.folder)
-    if not model.is_nested and model.outline.config.tie_word_embeddings and any(map(graft.is_head, stored)):
-        return {}  # transformers unties a head that differs from the embeddings
+    is_tied = not model.is_nested and model.outline.config.tie_word_embeddings
+    if is_tied and any(map(graft.is_head, stored)):  # transformers unties a head that differs from the embeddings
+        return {}
     stored_names: Mapping[str, str] = model.checkpoint_names
     tensors: dict[str, Stored] = {}
     for name, own in own_tensors(model.outline).items():
         tensor = stored.get(stored_names.get(name, name))
-        if tensor is None or tensor.shape != tuple(own.shape) or tensor.kind not in FLOATS:
+        if tensor is None or tensor.shape != tuple(own.shape):
+            return {}
+        if tensor.kind not in FLOATS:
             return {}
         tensors[name] = tensor
     return tensors

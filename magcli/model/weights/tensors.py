@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import shutil
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -27,6 +26,8 @@ INDEX = "model.safetensors.index.json"
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 BLOCK = 1 << 23
 """Maximum number of values in memory at once."""
+LENGTH_BYTES = 8
+"""Bytes of the length of the header, a little-endian integer, with which a file begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,15 @@ def tensors_in(files: Iterable[Path]) -> dict[str, Stored]:
 
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files that make up a model; EnvironmentFault if there are none."""
-    if (folder / INDEX).is_file():
-        named = read_object(folder / INDEX).get("weight_map")
-        if not isinstance(named, dict):
-            raise DataError(f"{folder / INDEX}: not an index of shards (no weight_map); save or copy the model again")
-        return sorted({named_in(folder, name, folder / INDEX) for name in named.values()})
-    if not (folder / SINGLE).is_file():
+    single, index = folder / SINGLE, folder / INDEX
+    if index.is_file():
+        file_of = read_object(index).get("weight_map")
+        if not isinstance(file_of, dict):
+            raise DataError(f"{index}: not an index of shards (no weight_map); save or copy the model again")
+        return sorted({named_in(folder, name, index) for name in file_of.values()})
+    if not single.is_file():
         raise EnvironmentFault(f"model {folder}: the folder has no safetensors weights ({SINGLE} or {INDEX})")
-    return [folder / SINGLE]
+    return [single]
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -114,8 +116,8 @@ def raw_header(file: Path) -> bytes:
     try:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
-            length = int.from_bytes(stream.read(8), "little")
-            if size < 8 or length > size - 8:
+            length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+            if size < LENGTH_BYTES or length > size - LENGTH_BYTES:
                 raise DataError(
                     f"{file}: not a safetensors file, or truncated inside its header; save or copy it again"
                 )
@@ -125,12 +127,14 @@ def raw_header(file: Path) -> bytes:
 
 
 def _parsed(file: Path) -> tuple[list[Stored], dict[str, str]]:
+    """The tensors of one file, in the order of their bytes, and its metadata."""
     text = raw_header(file)
-    start = 8 + len(text)
+    start = LENGTH_BYTES + len(text)  # of the first tensor
     try:
         header: dict[str, Any] = json.loads(text)
         texts: dict[str, str] = header.pop("__metadata__", None) or {}
         tensors = [_stored(file, start, name, entry) for name, entry in header.items()]
+    # RecursionError: JSON that is nested too deep.
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{file}: not a safetensors file ({type(error).__name__}: {error})") from None
     tensors.sort(key=lambda stored: (stored.begin, stored.end))
@@ -140,14 +144,15 @@ def _parsed(file: Path) -> tuple[list[Stored], dict[str, str]]:
 
 def _check_extent(file: Path, start: int, tensors: Iterable[Stored]) -> None:
     """Reject gaps and overlaps between tensors, and a file size that does not match the header."""
-    end, total = start, file.stat().st_size
+    end = start
     for stored in tensors:
         if stored.begin != end:
             raise DataError(f"{file}: tensor {stored.name} does not start where the previous one ends")
         end = stored.end
-    if total != end:
-        what = "truncated" if total < end else "longer than its header says"
-        raise DataError(f"{file}: {what}: {total:,} bytes, expected {end:,}; save or copy it again")
+    size = file.stat().st_size
+    if size != end:
+        what = "truncated" if size < end else "longer than its header says"
+        raise DataError(f"{file}: {what}: {size:,} bytes, expected {end:,}; save or copy it again")
 
 
 def _stored(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Stored:
@@ -189,11 +194,13 @@ def fill(descriptor: int, stored: Stored, start: int, buffer: memoryview) -> Non
 def read_values(stored: Stored, target: torch.Tensor, first: int) -> None:
     """Fill a contiguous tensor, of any type and device, with the values of a float tensor from number ``first`` on."""
     check_floats([stored])
-    size = stored.dtype.itemsize
+    itemsize = stored.dtype.itemsize
+    flat = target.view(-1)
     with opened([stored]) as (descriptor,):
-        for number, part in enumerate(torch.split(target.view(-1), BLOCK) if target.numel() else ()):
-            buffer = bytearray(part.numel() * size)
-            fill(descriptor, stored, (first + number * BLOCK) * size, memoryview(buffer))
+        for start in range(0, len(flat), BLOCK):
+            part = flat[start : start + BLOCK]
+            buffer = bytearray(part.numel() * itemsize)
+            fill(descriptor, stored, (first + start) * itemsize, memoryview(buffer))
             part.copy_(torch.frombuffer(buffer, dtype=stored.dtype))
 
 
@@ -225,16 +232,18 @@ class Entry(NamedTuple):
 def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
     """The first bytes of a file with these tensors and metadata, and the offset of each tensor in the file."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
-    starts: dict[str, int] = {}  # counted from the end of the header
+    offsets: dict[str, int] = {}  # counted from the end of the header
     end = 0
     for name, kind, shape, size in entries:
-        start, end = end, end + size
+        start = end
+        end = start + size
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
-        starts[name] = start
+        offsets[name] = start
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # so that the tensors start at a multiple of 8 bytes
-    packed = struct.pack("<Q", len(text)) + text
-    return packed, {name: len(packed) + start for name, start in starts.items()}
+    packed = len(text).to_bytes(LENGTH_BYTES, "little") + text
+    in_file = {name: len(packed) + offset for name, offset in offsets.items()}
+    return packed, in_file
 
 
 def copy_weights(source: Path, target: Path, kind: str | None) -> None:
@@ -243,20 +252,25 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
     ``target`` has the other files already; its config.json is updated for ``kind`` (``BF16``, ``F32``), and so is the
     index.
     """
-    for file in weight_files(source):
-        if kind is None:
-            shutil.copyfile(file, target / file.name)
-        else:
-            _rewrite(file, target / file.name, kind)
-    if kind is not None:
-        config = target / "config.json"
-        config.write_bytes(with_dtype(config.read_bytes(), str(FLOATS[kind]).removeprefix("torch.")))
+    files = weight_files(source)
     copy_index(source, target)
-    if kind is not None and (source / INDEX).is_file():
-        index = (source / INDEX).read_bytes()
-        size = sum(stored.end - stored.begin for stored in tensors_in(_copied(source, target)).values())
-        metadata = json.loads(index).get("metadata") or {}
-        (target / INDEX).write_bytes(with_values(index, {"metadata": metadata | {"total_size": size}}))
+    if kind is None:
+        for file in files:
+            shutil.copyfile(file, target / file.name)
+        return
+
+    for file in files:
+        _rewrite(file, target / file.name, kind)
+    config = target / "config.json"
+    dtype = str(FLOATS[kind]).removeprefix("torch.")
+    config.write_bytes(with_dtype(config.read_bytes(), dtype))
+    index = target / INDEX
+    if index.is_file():
+        content = index.read_bytes()
+        tensors = tensors_in([target / file.name for file in files])
+        size = sum(stored.end - stored.begin for stored in tensors.values())
+        metadata = json.loads(content).get("metadata") or {}
+        index.write_bytes(with_values(content, {"metadata": metadata | {"total_size": size}}))
 
 
 def copy_index(source: Path, target: Path) -> None:
@@ -265,15 +279,12 @@ def copy_index(source: Path, target: Path) -> None:
         shutil.copyfile(source / INDEX, target / INDEX)
 
 
-def _copied(source: Path, target: Path) -> list[Path]:
-    return [target / file.name for file in weight_files(source)]
-
-
 def _rewrite(file: Path, target: Path, kind: str) -> None:
     """Convert the floats of one file."""
     tensors = read_header(file)
+    header, _ = packed_header([_entry(stored, kind) for stored in tensors], {"format": "pt"})
     with target.open("wb") as out:
-        out.write(packed_header([_entry(stored, kind) for stored in tensors], {"format": "pt"})[0])
+        out.write(header)
         for stored in tensors:
             out.writelines(_cast(stored, kind) if stored.kind in FLOATS else raw_blocks(stored, BLOCK))
 

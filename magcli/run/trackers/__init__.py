@@ -76,12 +76,17 @@ def metric_values(line: Line) -> dict[str, float]:
     if "groups_dropped" in line:
         metrics["groups/dropped"] = sum(line["groups_dropped"].values())
     for key, value in line.items():
+        name = metric_name(key)
         if isinstance(value, Mapping):
-            metrics |= {f"{metric_name(key)}/{part}": count for part, count in value.items()}
+            for reason, count in value.items():
+                metrics[f"{name}/{reason}"] = count
         elif key != "step":
-            metrics[metric_name(key)] = value
-    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
-    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
+            metrics[name] = value
+    finite = {}
+    for name, value in metrics.items():
+        if isinstance(value, int | float) and math.isfinite(value):
+            finite[name] = float(value)
+    return finite
 
 
 def metric_name(key: str) -> str:

@@ -18,10 +18,12 @@ class OpenRun:
     def __init__(self, run: Run) -> None:
         folder = run.folder / "tensorboard"
         folder.mkdir(exist_ok=True)
-        events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()
-        self.last_step = max((events.Scalars(name)[-1].step for name in events.Tags()[SCALARS]), default=-1)
+        events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()  # the last value of each is enough
+        tags = events.Tags()
+        last_steps = [events.Scalars(name)[-1].step for name in tags[SCALARS]]
+        self.last_step = max(last_steps, default=-1)
         self.location = str(folder)
-        if "config/text_summary" not in events.Tags()[TENSORS]:
+        if "config/text_summary" not in tags[TENSORS]:  # a run that is resumed has it
             with SummaryWriter(self.location) as writer:
                 writer.add_text("config", f"```\n{json.dumps(run.config, indent=1)}\n```", 0)
         self._writer = FileWriter(self.location)
@@ -42,6 +44,8 @@ class OpenRun:
 
 def as_markdown(sample: Sample) -> str:
     """A completion as Markdown in which nothing of its text is markup."""
-    prompt, completion = (indent(part, "    ", lambda line: True) for part in (sample.prompt, sample.completion))
+    # A block that is indented is code; empty lines are indented too, so that none ends it.
+    prompt = indent(sample.prompt, "    ", lambda line: True)
+    completion = indent(sample.completion, "    ", lambda line: True)
     verdict = f"**Reward {sample.reward:.4g}: {sample.reason}**"
     return f"{verdict}\n\nPrompt\n\n{prompt}\n\nCompletion\n\n{completion}"

@@ -110,11 +110,13 @@ def dump_of(schema: pa.Schema, inputs: CountedInputs, rewards: Sequence[str]) ->
     """
     columns = {}
     for key, names in NAMES.items():
-        if name := _first(names, schema):
+        name = _first(names, schema)
+        if name:
             columns[key] = name
     if "group" in schema.names:
         columns["group"] = "group"
-    if missing := [name for name in rewards if name not in schema.names]:
+    missing = [name for name in rewards if name not in schema.names]
+    if missing:
         raise DataError(
             f"audit.rewards: the dump has no column {', '.join(missing)}; it has: {', '.join(schema.names)}"
         )
@@ -150,4 +152,5 @@ def _number(value: Any) -> float | None:
             value = float(value)
         except ValueError:
             return None
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    is_finite = isinstance(value, int | float) and math.isfinite(value)
+    return float(value) if is_finite else None

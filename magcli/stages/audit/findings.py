@@ -6,6 +6,7 @@ A group is all rollouts of one step with the same prompt, or those that a column
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from magcli.stages.audit.measures import Answer, Ratios
@@ -34,7 +35,7 @@ class Rollout:
 
     ``group`` joins the samples of a prompt, ``text`` is a digest of the completion. ``reward`` and ``said_right`` are
     the trainer's, ``is_right`` is ours. ``ends_within``: the completion ends within its thoughts, a box or a block of
-    code. ``found`` are the findings by name: true, false, or None if it could not be checked; ``why`` says more.
+    code. ``findings``, by name, are true, false, or None if it could not be checked; ``why`` says more.
     """
 
     group: tuple[Any, ...]
@@ -50,7 +51,7 @@ class Rollout:
     drifts: bool | None
     repetition: float
     copies: int = 0
-    found: dict[str, bool | None] = field(default_factory=dict)
+    findings: dict[str, bool | None] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
 
 
@@ -65,7 +66,7 @@ class Basis:
 
 
 def find_all(rollouts: Sequence[Rollout], equal: Equal, right_from: float | None) -> Basis:
-    """Fill ``found`` of each rollout; ``right_from`` is the user's limit of rewards, None for that of the dump."""
+    """Fill ``findings`` of each rollout; ``right_from`` is the user's limit of rewards, None for that of the dump."""
     limit = _judge_rewards(rollouts, right_from)
     missing = _find_truncated(rollouts)
     groups = grouped(rollouts)
@@ -99,27 +100,33 @@ def _judge_rewards(rollouts: Sequence[Rollout], right_from: float | None) -> flo
     The user's limit also replaces what the dump says.
     """
     limit = threshold(rollouts) if right_from is None else right_from
-    used = False
+    is_used = False
     for rollout in rollouts:
         is_open = rollout.said_right is None or right_from is not None
-        if is_open and rollout.reward is not None:
-            rollout.said_right = rollout.reward >= limit if limit is not None else rollout.reward > 0
-            used = True
-    return limit if used else None
+        if not is_open or rollout.reward is None:
+            continue
+        if limit is None:  # all rewards are equal
+            rollout.said_right = rollout.reward > 0
+        else:
+            rollout.said_right = rollout.reward >= limit
+        is_used = True
+    return limit if is_used else None
 
 
 def _find_truncated(rollouts: Sequence[Rollout]) -> list[str]:
     """Which completions were cut off: by the reason why they ended, else by length, else by what they leave open."""
     if any(rollout.finish for rollout in rollouts):
         for rollout in rollouts:
-            rollout.found["truncated"] = rollout.finish.lower() in CUT if rollout.finish else None
+            rollout.findings["truncated"] = rollout.finish.lower() in CUT if rollout.finish else None
         return []
     cap, at_cap = _cap(rollouts)
+    is_limit = at_cap >= AT_CAP
     for rollout in rollouts:
-        rollout.found["truncated"] = rollout.ends_within or (at_cap >= AT_CAP and rollout.num_tokens == cap)
+        is_at_limit = is_limit and rollout.num_tokens == cap
+        rollout.findings["truncated"] = rollout.ends_within or is_at_limit
         if rollout.ends_within:
             rollout.why["truncated"] = "it ends within its thoughts, a box or a block of code"
-    if at_cap >= AT_CAP:
+    if is_limit:
         return [f"no reasons why completions ended: {at_cap:,} have {cap:,} tokens, which is taken for the limit"]
     return ["no reasons why completions ended: those count as truncated that end within thoughts, a box or code"]
 
@@ -137,30 +144,33 @@ def _find_unequal(members: Sequence[Rollout], equal: Equal) -> None:
     wrong: dict[Answer, list[Rollout]] = defaultdict(list)
     for member in members:
         if len(members) == 1 or member.said_right is None or member.answer is None:
-            member.found["equal_answers"] = None
+            member.findings["equal_answers"] = None
             continue
-        member.found["equal_answers"] = False  # until an equal answer is found
+        member.findings["equal_answers"] = False  # until an equal answer is found
         by_answer = right if member.said_right else wrong
         by_answer[member.answer].append(member)
     # Two answers are compared once, however many rollouts gave them.
-    for one in list(right)[:MAX_ANSWERS]:
-        for other in list(wrong)[:MAX_ANSWERS]:
-            if _same(one, other, equal):
-                _mark_unequal(right[one], wrong[other][0])
-                _mark_unequal(wrong[other], right[one][0])
+    right_answers = list(right)[:MAX_ANSWERS]
+    wrong_answers = list(wrong)[:MAX_ANSWERS]
+    for one, other in product(right_answers, wrong_answers):
+        if _same(one, other, equal):
+            _mark_unequal(right[one], wrong[other][0])
+            _mark_unequal(wrong[other], right[one][0])
 
 
 def _mark_unequal(members: Sequence[Rollout], other: Rollout) -> None:
     answer = other.answer.text if other.answer else ""
     reward = "no reward" if other.reward is None else f"the reward {other.reward:.4g}"
     for member in members:
-        member.found["equal_answers"] = True
+        member.findings["equal_answers"] = True
         member.why["equal_answers"] = f"another rollout of the group has the answer {answer} and {reward}"
 
 
 def _same(one: Answer, other: Answer, equal: Equal) -> bool:
     """Whether two answers are equal and in the same form."""
-    return one.is_boxed == other.is_boxed and (one.text == other.text or equal(one.text, other.text))
+    if one.is_boxed != other.is_boxed:
+        return False
+    return one.text == other.text or equal(one.text, other.text)
 
 
 def _find_spread(members: Sequence[Rollout]) -> None:
@@ -169,7 +179,7 @@ def _find_spread(members: Sequence[Rollout]) -> None:
     is_known = len(members) > 1 and None not in rewards
     flat = len(set(rewards)) == 1 if is_known else None
     for member in members:
-        member.found["no_spread"] = flat
+        member.findings["no_spread"] = flat
 
 
 def _find_copies(rollouts: Sequence[Rollout], groups: Sequence[Sequence[Rollout]]) -> None:
@@ -179,7 +189,7 @@ def _find_copies(rollouts: Sequence[Rollout], groups: Sequence[Sequence[Rollout]
         here = Counter(member.text for member in members)
         for member in members:
             member.copies = everywhere[member.text] - 1
-            member.found["repeated"] = member.copies > 0
+            member.findings["repeated"] = member.copies > 0
             if member.copies:
                 inside = here[member.text] - 1
                 elsewhere = member.copies - inside
@@ -193,21 +203,23 @@ def _find_alone(rollout: Rollout) -> None:
     ours = rollout.is_right
     theirs = rollout.said_right
     # None unless there are the verdicts or log-probs to tell.
-    found: dict[str, bool | None] = dict.fromkeys(("rewarded_wrong", "unrewarded_right", "no_answer", "ratio_outlier"))
+    names = ("rewarded_wrong", "unrewarded_right", "no_answer", "ratio_outlier")
+    findings: dict[str, bool | None] = dict.fromkeys(names)
     if theirs is not None:
-        found["no_answer"] = theirs and rollout.answer is None
+        findings["no_answer"] = theirs and rollout.answer is None
         if ours is not None:
-            found["rewarded_wrong"] = theirs and not ours
-            found["unrewarded_right"] = ours and not theirs
-    found["language_drift"] = rollout.drifts
-    found["looping"] = rollout.repetition >= LOOPING
-    if found["looping"]:
+            findings["rewarded_wrong"] = theirs and not ours
+            findings["unrewarded_right"] = ours and not theirs
+    findings["language_drift"] = rollout.drifts
+    findings["looping"] = rollout.repetition >= LOOPING
+    if findings["looping"]:
         rollout.why["looping"] = f"{100 * rollout.repetition:.0f} % of its 8-word sequences occurred before"
-    if ratios := rollout.ratios:
-        found["ratio_outlier"] = ratios.highest > MAX_FACTOR or ratios.mean > MAX_MEAN_FACTOR
-        if found["ratio_outlier"]:
+    ratios = rollout.ratios
+    if ratios:
+        findings["ratio_outlier"] = ratios.highest > MAX_FACTOR or ratios.mean > MAX_MEAN_FACTOR
+        if findings["ratio_outlier"]:
             rollout.why["ratio_outlier"] = f"a factor of {ratios.highest:.3g} at most, {ratios.mean:.4g} on average"
-    rollout.found |= found
+    rollout.findings |= findings
 
 
 def _lacking(rollouts: Sequence[Rollout], groups: Sequence[Sequence[Rollout]]) -> list[str]:

@@ -54,7 +54,8 @@ def answer_of(text: str, *, is_code: bool = False) -> Answer | None:
     if is_code:
         block = next((block for block in blocks(text) if block.closed), None)
         return Answer(block.language, True) if block else None
-    if in_box := (answer_boxes(text) or "").strip():
+    in_box = (answer_boxes(text) or "").strip()
+    if in_box:
         return Answer(in_box[:MAX_ANSWER], True)
     number = last_number(text)
     return Answer(number[:MAX_ANSWER], False) if number else None
@@ -62,16 +63,19 @@ def answer_of(text: str, *, is_code: bool = False) -> Answer | None:
 
 def ends_within(text: str, form: ThoughtForm) -> bool:
     """Whether a completion ends within its thoughts, a box or a block of code, as if it was cut off."""
-    opened = form.opens(text) and form.closing not in text
-    in_box = _BOX in text and boxed(text[text.rfind(_BOX) :]) is None
-    return opened or in_box or any(not block.closed for block in blocks(text))
+    in_thoughts = form.opens(text) and form.closing not in text
+    last_box = text.rfind(_BOX)
+    in_box = last_box >= 0 and boxed(text[last_box:]) is None
+    return in_thoughts or in_box or any(not block.closed for block in blocks(text))
 
 
 def languages_of(prompt: str, completion: str) -> Languages:
     """The languages of prompt and completion, and whether the completion leaves that of the prompt."""
-    detected = [language.detect(prompt), language.detect(completion)]
-    agreement = language.agree(detected)
-    return Languages(detected[0].label, detected[1].label, None if agreement is None else not agreement)
+    of_prompt = language.detect(prompt)
+    of_completion = language.detect(completion)
+    agreement = language.agree([of_prompt, of_completion])
+    drifts = None if agreement is None else not agreement
+    return Languages(of_prompt.label, of_completion.label, drifts)
 
 
 def repetition(text: str) -> float:
@@ -90,6 +94,12 @@ def ratios_of(sampler: Sequence[float] | None, trainer: Sequence[float] | None) 
     """How far the log-probs of sampler and trainer are apart; None without both or where they do not fit together."""
     if not sampler or not trainer or len(sampler) != len(trainer):
         return None
-    pairs = [(one, other) for one, other in zip(sampler, trainer, strict=True) if one is not None and other is not None]
-    factors = [math.exp(min(abs(one - other), 50.0)) for one, other in pairs if math.isfinite(one - other)]
-    return Ratios(max(factors), math.fsum(factors) / len(factors)) if factors else None
+    factors = []
+    for one, other in zip(sampler, trainer, strict=True):
+        if one is None or other is None or not math.isfinite(one - other):
+            continue
+        difference = min(abs(one - other), 50.0)  # exp overflows from 710 on
+        factors.append(math.exp(difference))
+    if not factors:
+        return None
+    return Ratios(max(factors), math.fsum(factors) / len(factors))

@@ -93,19 +93,23 @@ class Summary:
     def facts(self) -> list[str]:
         """What was read, a sentence each."""
         steps = len({rollout.group[0] for rollout in self.rollouts})
-        size = ", ".join(
-            f"{count:,} {unit}{'s' * (count != 1)}"
-            for count, unit in ((len(self.rollouts), "rollout"), (len(self.group_numbers), "group"), (steps, "step"))
-        )
+        counts = {"rollout": len(self.rollouts), "group": len(self.group_numbers), "step": steps}
+        sizes = []
+        for unit, count in counts.items():
+            plural = "" if count == 1 else "s"
+            sizes.append(f"{count:,} {unit}{plural}")
+        facts = [", ".join(sizes)]
         limit = self.basis.right_from
-        return [size] if limit is None else [size, f"a reward from {limit:.4g} on is the trainer's verdict of right"]
+        if limit is not None:
+            facts.append(f"a reward from {limit:.4g} on is the trainer's verdict of right")
+        return facts
 
     def say(self, console: Console) -> None:
         """The findings in lines: what was read, what was found, what could not be checked."""
         console.say(f"audit: {'; '.join(self.facts)}", event="audited", rollouts=len(self.rollouts))
-        found = [finding.text for finding in self.findings if finding.count]
+        texts = [finding.text for finding in self.findings if finding.count]
         counts = {finding.name: finding.count for finding in self.findings}
-        console.result(f"audit: {'; '.join(found) or 'nothing found'}", event="findings", findings=counts)
+        console.result(f"audit: {'; '.join(texts) or 'nothing found'}", event="findings", findings=counts)
         for sentence in self.basis.lacking:
             console.say(f"audit: {sentence}", event="lacking", what=sentence)
 
@@ -117,20 +121,23 @@ def of(rollouts: Sequence[Rollout], basis: Basis) -> Summary:
 
 
 def _finding(name: str, rollouts: Sequence[Rollout]) -> Finding:
-    counted: Counter[Any] = Counter()
-    found: Counter[Any] = Counter()
+    checked: Counter[Any] = Counter()  # by group
+    affected: Counter[Any] = Counter()
     examples: dict[Any, int] = {}
     for number, rollout in enumerate(rollouts):
-        is_found = rollout.found.get(name)
-        if is_found is None or (name == "no_spread" and counted[rollout.group]):
+        group = rollout.group
+        is_affected = rollout.findings.get(name)
+        if is_affected is None:
             continue
-        counted[rollout.group] += 1
-        if is_found:
-            found[rollout.group] += 1
-            examples.setdefault(rollout.group, number)
+        if name == "no_spread" and checked[group]:  # of which a group counts once
+            continue
+        checked[group] += 1
+        if is_affected:
+            affected[group] += 1
+            examples.setdefault(group, number)
     shown = list(examples.values())[:MAX_SHOWN]
-    interval = accuracy_interval(found, counted) if counted else (0.0, 0.0, 0.0)
-    return Finding(name, found.total(), counted.total(), *interval, shown)
+    share, low, high = accuracy_interval(affected, checked) if checked else (0.0, 0.0, 0.0)
+    return Finding(name, affected.total(), checked.total(), share, low, high, shown)
 
 
 def write_page(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -71,7 +72,10 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
 
 def _schema(input_schema: pa.Schema) -> pa.Schema:
-    return extend_schema(extend_schema(extend_schema(input_schema, REWARD), MEASURED), FOUND)
+    columns = input_schema
+    for added in (REWARD, MEASURED, FOUND):
+        columns = extend_schema(columns, added)
+    return columns
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -90,16 +94,18 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     rule = RewardRule(use_language=False, thoughts=form)
     with graders.open_grader(config) as grader:
         batches = list(_measured(dump, rows, job, grader, rule))
-        rollouts = [rollout for batch in batches for rollout in _rollouts(dump, batch)]
+        rollouts = list(chain.from_iterable(_rollouts(dump, batch) for batch in batches))
         basis = find_all(rollouts, grader.equal, config.right_from)
     result = summary.of(rollouts, basis)
     start = 0
     for batch in batches:
-        yield _with_findings(batch, rollouts[start : start + batch.num_rows], result.group_numbers)
+        of_batch = rollouts[start : start + batch.num_rows]
+        yield _with_findings(batch, of_batch, result.group_numbers)
         start += batch.num_rows
     result.say(job.console)
     if config.page:
-        summary.write_page(config.page, result, [source.name for source in job.sources], batches, job.console)
+        dumps = [source.name for source in job.sources]
+        summary.write_page(config.page, result, dumps, batches, job.console)
 
 
 def _completions(batch: pa.RecordBatch) -> list[Any]:
@@ -166,16 +172,17 @@ def _rollouts(dump: Dump, batch: pa.RecordBatch) -> list[Rollout]:
 
 def _rollout(dump: Dump, row: dict[str, Any]) -> Rollout:
     counts = row["reason"] not in UNCOUNTED
-    found = row["answer_found"]
+    answer = row["answer_found"]
     highest = row["ratio_highest"]
+    text = str(row["completion"]).encode("utf-8", "surrogatepass")
     return Rollout(
         group=dump.group(row),
-        text=hashlib.blake2b(str(row["completion"]).encode("utf-8", "surrogatepass"), digest_size=16).digest(),
+        text=hashlib.blake2b(text, digest_size=16).digest(),
         reward=row["trainer_reward"],
         said_right=row["trainer_right"],
         is_right=bool(row["correct_anywhere"]) if counts else None,
         ends_within=row["ends_within"],
-        answer=Answer(found, bool(row["answer_boxed"])) if found is not None else None,
+        answer=Answer(answer, bool(row["answer_boxed"])) if answer is not None else None,
         finish=dump.finish(row),
         num_tokens=dump.num_tokens(row),
         ratios=Ratios(highest, row["ratio_mean"]) if highest is not None else None,
@@ -187,14 +194,12 @@ def _rollout(dump: Dump, row: dict[str, Any]) -> Rollout:
 def _with_findings(
     batch: pa.RecordBatch, rollouts: Sequence[Rollout], numbers: dict[tuple[Any, ...], int]
 ) -> pa.RecordBatch:
-    rows = [
-        {
-            "group": numbers[rollout.group],
-            "copies": rollout.copies,
-            **{f"audit_{name}": rollout.found.get(name) for name in summary.NAMES},
-        }
-        for rollout in rollouts
-    ]
+    rows = []
+    for rollout in rollouts:
+        row: dict[str, Any] = {"group": numbers[rollout.group], "copies": rollout.copies}
+        for name in summary.NAMES:
+            row[f"audit_{name}"] = rollout.findings.get(name)
+        rows.append(row)
     right = pa.array([rollout.said_right for rollout in rollouts], pa.bool_())
     position = batch.schema.get_field_index("trainer_right")
     judged = batch.set_column(position, batch.schema.field(position), right)

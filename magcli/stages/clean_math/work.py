@@ -51,11 +51,13 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the evaluation files and of the model."""
     identity: dict[str, Any] = {}
     if config.model:
-        identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
+        model = templates.open_model(config.model, config)
+        identity = engines.model_identity(model, templates.NO_SYSTEM)
     for path, name in short_names(_against_files(config)).items():
         identity |= tables.table_identity(f"against {name}", path)
     for name, problems in _against_suites(config).items():
-        identity[f"against {name}_sha256"] = hash_text(json.dumps(problems, sort_keys=True, default=str))
+        text = json.dumps(problems, sort_keys=True, default=str)
+        identity[f"against {name}_sha256"] = hash_text(text)
     return identity
 
 
@@ -72,7 +74,10 @@ def _against_suites(config: Config) -> dict[str, list[dict[str, Any]]]:
         DataError: its data is neither in the current folder nor on the hub.
     """
     wanted = [name.removeprefix(SUITE) for name in config.against if name.startswith(SUITE)]
-    return {f"{SUITE}{found.name}": rows.problems(found, [".", rows.HUB]) for found in suite.load(wanted)}
+    problems = {}
+    for loaded in suite.load(wanted):
+        problems[f"{SUITE}{loaded.name}"] = rows.problems(loaded, [".", rows.HUB])
+    return problems
 
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
@@ -198,7 +203,8 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
                 matches[source.file] += 1
                 against = {"against": source.file, "against_row": source.row}
                 job.drops.row(row["id"], "contaminated", {**row, **against})
-        yield batch.filter(pa.array([source is None for source in sources], pa.bool_()))
+        is_clean = [source is None for source in sources]
+        yield batch.filter(pa.array(is_clean, pa.bool_()))
     names = [*short_names(files).values(), *suites]
     counts = ", ".join(f"{name} {matches[name]:,}" for name in names)
     job.console.result(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))

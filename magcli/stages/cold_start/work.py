@@ -108,22 +108,25 @@ def _mixed(config: Config, rows: Rows, spilled: SpilledRows, general: SpilledRow
     candidates = _candidates(_spill(usable, spilled), config, measure)
     selection = _select(config, spilled, candidates, job)
     _check_format(config, [spilled[number] for number in selection.copies], form, job)
+
     instructions = _usable(_instructions(config, form, job), system, job)
     keys = [_key(row) for row in _spill(instructions, general)]
     num_copies = sum(selection.copies.values())
     wanted = traces.num_instructions(num_copies, config.fraction) if keys else 0
     if len(keys) < wanted:
-        job.console.warn(
-            f"cold-start: {len(keys):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
-        )
+        text = f"{len(keys):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
+        job.console.warn(f"cold-start: {text}")
     used = traces.sample(keys, wanted, seed=config.seed)
     picks = traces.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
+
+    # Batch by batch, as the rows of a mix may not fit into memory either.
     tables_by_name = {"traces": spilled, "instructions": general}
     mixed: list[MixedRow] = []
     for start in range(0, len(picks), BATCH):
         batch = []
         for pick in picks[start : start + BATCH]:
-            trace = _trace(tables_by_name[pick.source][pick.row], pick, system)
+            row = tables_by_name[pick.source][pick.row]
+            trace = _trace(row, pick, system)
             mixed.append(traces.MixedRow(trace["source"], pick.copy, measure(trace), trace["weight"]))
             batch.append(trace)
         yield pa.RecordBatch.from_pylist(batch, TRACE)
@@ -139,9 +142,15 @@ def _spill(rows: Iterable[Row], spilled: SpilledRows) -> Iterator[Row]:
 
 
 def _trace(row: Row, pick: Pick, system: str | None) -> Row:
-    is_rollout = pick.source == "traces" and row.get("step") is not None
-    source = str(row.get("source") or ("rollouts" if is_rollout else pick.source))
-    return {"id": _key(row), "messages": tables.conversation(row, system), "source": source, "weight": 1.0}
+    source = pick.source
+    if source == "traces" and row.get("step") is not None:  # of a run of magcli rl
+        source = "rollouts"
+    return {
+        "id": _key(row),
+        "messages": tables.conversation(row, system),
+        "source": str(row.get("source") or source),
+        "weight": 1.0,
+    }
 
 
 def _check_columns(schema: pa.Schema, where: str) -> None:
@@ -275,8 +284,10 @@ def _select(config: Config, spilled: SpilledRows, candidates: list[Candidate], j
         same=traces.near_duplicates(lambda number: _answer(spilled[number]), config.near),
     )
     for number, reason in selection.dropped.items():
-        job.drops.row(candidates[number].key, reason, spilled[number] if job.drops.keep else {})
-    if count := job.drops.counts["near-identical"]:
+        row = spilled[number] if job.drops.keep else {}  # which is read from disk
+        job.drops.row(candidates[number].key, reason, row)
+    count = job.drops.counts["near-identical"]
+    if count:
         text = f"cold-start: {count:,} near-identical traces by --near {config.near:g}; a higher one keeps more"
         job.console.say(text, event="near-identical", dropped=count, near=config.near)
     return selection
@@ -293,7 +304,8 @@ def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], in
     for number, row in enumerate(rows):
         candidates.append(_candidate(number, row))
         lengths.append(measure(row) if row.get("correct") else 0)  # selection ranks only correct traces by length
-    if not config.tokenizer and all(candidate.num_tokens for candidate in candidates if candidate.correct):
+    have_lengths = all(candidate.num_tokens for candidate in candidates if candidate.correct)
+    if have_lengths and not config.tokenizer:
         return candidates
     return [candidate._replace(num_tokens=length) for candidate, length in zip(candidates, lengths, strict=True)]
 
@@ -395,6 +407,8 @@ def _report_mix(mixed: list[MixedRow], unit: str, job: Job) -> None:
         return
     shares = traces.shares(mixed)
     table = "\n".join(traces.mix_table(shares, unit))
-    job.console.result(table, event="mix", mix={name: vars(share) for name, share in shares.items()}, unit=unit)
+    mix = {source: vars(share) for source, share in shares.items()}
+    job.console.result(table, event="mix", mix=mix, unit=unit)
     bins = traces.histogram(row.length for row in mixed)
-    job.console.result("\n".join(traces.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)
+    histogram = "\n".join(traces.histogram_lines(bins, unit))
+    job.console.result(histogram, event="lengths", lengths=bins, unit=unit)

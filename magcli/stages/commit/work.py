@@ -25,7 +25,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     shards = shard.parts(job.sources)
     job.inputs.sources = [part.source for part in shards]
     job.joined = shard.history(shards)
-    if mixed := [f"{option} {values}" for option, values in shard.resolved_options(shards).items() if "," in values]:
+    resolved = shard.resolved_options(shards)
+    mixed = [f"{option} {values}" for option, values in resolved.items() if "," in values]
+    if mixed:
         job.console.warn(
             f"commit: shards differ in {'; '.join(mixed)}; set it for every shard to get the rows of one run"
         )

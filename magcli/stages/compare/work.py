@@ -57,6 +57,7 @@ def _compare_runs(folders: Sequence[Path], names: Sequence[str], job: Job) -> No
             values[name] = [figure(end.get(name)) for end in ends]
     if any("accuracy" in end for end in ends):
         values["accuracy, %"] = [accuracy(end) for end in ends]
+
     text = _differences(names, differ)
     text += _table(f"At the end: means over the last 1/{END_SHARE} of the steps", names, values)
     text += _paired_by(folders)
@@ -78,10 +79,15 @@ def _compare_tables(config: Config, names: Sequence[str], job: Job) -> None:
         raise DataError(f"compare: {', '.join(config.paths)} have no two models with metrics")
     first = sides[0].name
     rows = metrics.compare(sides, config.ks, config.seed)
-    headlines = [row for row in rows if row["metric"] == HEADLINE and row["model"] != first]
-    verdicts = [verdict(row, first) for row in headlines]
+    verdicts = []
+    for row in rows:
+        if row["metric"] == HEADLINE and row["model"] != first:
+            verdicts.append(verdict(row, first))
+
     differ = differing([_settings(source) for source in sources])
-    text = _differences(names, differ) + metrics.comparison_markdown(rows) + "\n" + "\n".join(verdicts)
+    text = _differences(names, differ)
+    text += metrics.comparison_markdown(rows)
+    text += "\n" + "\n".join(verdicts)
     job.console.print(text, event="comparison", options=differ, rows=rows, names=list(names))
 
 
@@ -90,7 +96,8 @@ def _settings(source: Source) -> dict[str, Any]:
     if not source.chain:
         return {}
     link = source.chain[-1]
-    return {**link.config, "command": link.stage, "inputs": [each.name for each in link.inputs]}
+    inputs = [table.name for table in link.inputs]
+    return {**link.config, "command": link.stage, "inputs": inputs}
 
 
 def _differences(names: Sequence[str], differ: Mapping[str, Sequence[Any]]) -> str:

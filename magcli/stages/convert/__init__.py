@@ -44,10 +44,13 @@ def check(config: Config) -> None:
     usage(not (config.sort and config.shuffle), "convert: --sort and --shuffle exclude each other")
     usage(not (config.columns and config.drop_columns), "convert: --columns and --drop-columns exclude each other")
     usage(len(set(config.columns)) == len(config.columns), "convert.columns: a column is named twice")
+    new_names, old_names = [], []
     for pair in config.rename:
-        usage(pair.count("=") == 1 and all(pair.split("=")), f"convert.rename: '{pair}' is not NEW=OLD")
-    new_names = [pair.partition("=")[0] for pair in config.rename]
-    old_names = [pair.partition("=")[2] for pair in config.rename]
+        new, _, old = pair.partition("=")
+        usage(bool(new and old) and "=" not in old, f"convert.rename: '{pair}' is not NEW=OLD")
+        new_names.append(new)
+        old_names.append(old)
     for names in (new_names, old_names):
-        twice = [name for name in names if names.count(name) > 1]
-        usage(not twice, f"convert.rename: {''.join(twice[:1])} occurs twice as NEW or as OLD; each may occur once")
+        for name in names:
+            is_single = names.count(name) == 1
+            usage(is_single, f"convert.rename: {name} occurs twice as NEW or as OLD; each may occur once")

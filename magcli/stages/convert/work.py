@@ -36,6 +36,8 @@ def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str
     renamed = [_renamed(config, schema) for schema in input_schemas]
     all_columns = _named(chain.from_iterable(renamed))
     read = _read_by_options(config, all_columns)
+
+    # A column that is named must be in some table: old names before renaming, all others after it.
     old_names = [pair.partition("=")[2] for pair in config.rename]
     missing = [name for name in old_names if not any(has(name, schema) for schema in input_schemas)]
     if not missing:
@@ -45,13 +47,20 @@ def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str
         present = dict.fromkeys(chain.from_iterable(schema.names for schema in input_schemas))
         listed = ", ".join(present) or "none"
         raise DataError(f"convert: the input lacks column {', '.join(missing)}; it has: {listed}")
-    wanted = {top_name(path, all_columns) for path in (*_kept(config, all_columns), *read)}
-    return [{new: path for new, path in columns.items() if new in wanted} for columns in renamed]
+
+    names = {top_name(path, all_columns) for path in (*_kept(config, all_columns), *read)}
+    kept = []
+    for columns in renamed:
+        kept.append({new: path for new, path in columns.items() if new in names})
+    return kept
 
 
 def _renamed(config: Config, schema: pa.Schema) -> dict[str, str]:
     """The columns of one table after renaming, as name -> path; a value within objects is copied to its own column."""
-    new_of = {old: new for new, old in (pair.split("=") for pair in config.rename)}
+    new_of = {}
+    for pair in config.rename:
+        new, old = pair.split("=")
+        new_of[old] = new
     columns = [(new_of.get(name, name), name) for name in schema.names]
     columns += [(new, old) for old, new in new_of.items() if old not in schema.names and has(old, schema)]
     names = [new for new, _ in columns]
@@ -162,7 +171,7 @@ def _ordered(config: Config, rows: Rows, schema: pa.Schema, job: Job) -> Rows:
     if config.sample and config.sample < len(numbers):
         positions = set(rng.sample(range(len(numbers)), config.sample))
         others = [number for position, number in enumerate(numbers) if position not in positions]
-        numbers = [number for position, number in enumerate(numbers) if position in positions]
+        numbers = [number for position, number in enumerate(numbers) if position in positions]  # in their order
         for batch in in_order(batches, sorted(others), BATCH_ROWS):
             job.drops.batch(batch, "not-sampled")
     yield from in_order(batches, numbers, BATCH_ROWS)

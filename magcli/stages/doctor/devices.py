@@ -26,8 +26,10 @@ SPEED_SECONDS = 0.3
 def description(device: str) -> str:
     """A device, and the number formats that `auto` stands for on it."""
     name = _gpu(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
-    choices = {purpose: compute.choose_for(*LAYER, device, purpose) for purpose in get_args(compute.Purpose)}
-    descriptions = (f"{purpose} in {choice.format} ({choice.reason})" for purpose, choice in choices.items())
+    descriptions = []
+    for purpose in get_args(compute.Purpose):
+        choice = compute.choose_for(*LAYER, device, purpose)
+        descriptions.append(f"{purpose} in {choice.format} ({choice.reason})")
     return f"{name}; auto is {', '.join(descriptions)}"
 
 
@@ -37,11 +39,15 @@ def _gpu(device: str) -> str:
         raise EnvironmentFault(f"PyTorch {torch.__version__} finds no GPU; see docs/gpu.md for driver and installation")
     free, total = torch.cuda.mem_get_info(device)
     major, minor = torch.cuda.get_device_capability(device)
-    return (
-        f"{torch.cuda.get_device_name(device)}, compute capability {major}.{minor}, {free / 2**30:.1f} of "
-        f"{total / 2**30:.1f} GiB free, driver {_driver()}, CUDA {torch.version.cuda}, attention by "
-        f"{_attention_kernel(device)}"
-    )
+    parts = [
+        torch.cuda.get_device_name(device),
+        f"compute capability {major}.{minor}",
+        f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free",
+        f"driver {_driver()}",
+        f"CUDA {torch.version.cuda}",
+        f"attention by {_attention_kernel(device)}",
+    ]
+    return ", ".join(parts)
 
 
 def _driver(file: Path = DRIVER) -> str:
@@ -88,6 +94,8 @@ def _multiply_speed(device: str, dtype: torch.dtype) -> float:
     start = time.monotonic()
     products = 0
     while time.monotonic() - start < SPEED_SECONDS:
-        (matrix @ matrix).sum().item()
+        (matrix @ matrix).sum().item()  # waits for the device
         products += 1
-    return 2 * size**3 * products / (time.monotonic() - start) / 1e9
+    seconds = time.monotonic() - start
+    operations = 2 * size**3 * products  # a multiplication and an addition each
+    return operations / seconds / 1e9

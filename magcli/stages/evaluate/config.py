@@ -136,10 +136,15 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
     if config.completions is None:
         return () if config.markdown is None else (config.markdown,)
     names = [suite.name for suite in load(config.suite)] if config.suite else [""]
-    roots = [config.completions, *filter(None, [baseline(config).completions if config.before else None])]
-    return tuple(path for root in roots for name in names if (path := completions_table(root, name)))
+    roots: list[Path | None] = [config.completions]
+    if config.before:
+        roots.append(baseline(config).completions)
+    tables = [completions_table(root, name) for root in roots for name in names]
+    return tuple(table for table in tables if table is not None)
 
 
 def completions_table(completions: Path | None, name: str) -> Path | None:
     """The table that stores a task's completions: in a folder, one table a suite."""
-    return completions if completions is None or not name else completions / f"{name}.arrow"
+    if completions is None or not name:
+        return completions
+    return completions / f"{name}.arrow"

@@ -115,7 +115,8 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
         notes = (suite.note, programs.in_process_note(problems))
         noted = replace(suite, note="; ".join(filter(None, notes)))
         batches = pa.Table.from_pylist(problems).to_batches()
-        tasks.append(_task(config, model, sampling_options(config, suite), noted, batches, output))
+        sampling = sampling_options(config, suite)
+        tasks.append(_task(config, model, sampling, noted, batches, output))
     return tasks
 
 
@@ -261,8 +262,11 @@ def _run(runner: _Runner, config: Config) -> Iterator[tuple[SuiteTask, Rows]]:
     window = max(2, 2 * config.num_slots // samples + 2)
     ordered = in_order(runner.units(), runner.finish, window)
     results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
-    for number, parts in groupby(results, key=lambda numbered: numbered[0]):
-        yield tasks[number], runner.rows(tasks[number], (result for _, result in parts))
+    # The results are in the order of the units, so those of a task follow one another.
+    for number, numbered in groupby(results, key=lambda pair: pair[0]):
+        task = tasks[number]
+        of_task = (result for _, result in numbered)
+        yield task, runner.rows(task, of_task)
 
 
 class _Runner:
@@ -289,7 +293,8 @@ class _Runner:
         self.tasks = [_in_form(task, model, environment, self.generator.thoughts) for task in tasks]
         bar.begin()
         bar.report("")
-        if done := sum(len(journal.positions) for journal in unfinished):
+        done = sum(len(journal.positions) for journal in unfinished)
+        if done:
             text = f"{job.stage}: resuming, {done} of {bar.total} problems are finished"
             job.console.say(text, event="resumed", done=done)
 
@@ -355,7 +360,8 @@ class _Runner:
             return result_of([row], [Drop(error.reason, error=str(error))], task.schema)
         rewards = await grade_samples(grader, row, samples, task.rule)
         problems = repeat_rows(part.select(task.columns), len(samples))
-        completions = with_columns(problems, completion_columns(samples).select(COMPLETION.names))
+        sampled = completion_columns(samples).select(COMPLETION.names)
+        completions = with_columns(problems, sampled)
         return Result(with_columns(completions, columns(rewards)))
 
     def rows(self, task: SuiteTask, results: Iterator[Result]) -> Rows:

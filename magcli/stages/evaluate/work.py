@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +66,13 @@ def settings(config: Config) -> dict[str, Any]:
         identity["suites_sha256"] = {task.name: task.identity["problems_sha256"] for task in tasks}
     if config.before:
         before = templates.open_model(config.before, config)
-        name = {} if before.is_local else {"model": config.before}
-        identity["before"] = name | engines.model_identity(before, config.system)
+        identity["before"] = engines.model_identity(before, config.system)
+        if not before.is_local:
+            identity["before"] = {"model": config.before} | identity["before"]
     if config.against and is_suite_folder(config.against):
         paths = sorted(config.against.glob("*.arrow"))
-        return identity | {"against_sha256": {path.name: digest(path) for path in paths}}
+        identity["against_sha256"] = {path.name: digest(path) for path in paths}
+        return identity
     return identity | tables.table_identity("against", config.against)
 
 
@@ -106,6 +109,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         estimates_of: dict[str, list[Estimate]] = {}
         for suite, problems in ours.items():
             estimates_of[suite] = _estimated(suite, problems, theirs.get(suite), config, equality)
+
     report_skipped_ks(ours, config.ks, job)
     for task in tasks:
         is_greedy = task.plan.sampling.temperature == 0
@@ -115,12 +119,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if not estimates_of:
         reasons = f"; dropped: {dropped}" if dropped else ""
         raise DataError(f"evaluate: there is no graded completion to evaluate{reasons}")
-    order = [task.name for task in tasks]
+
+    # In the order of the tasks; suites of a table, which are no tasks, as they come.
+    position = {task.name: number for number, task in enumerate(tasks)}
     left_out = _left_out(tasks, ours)
     estimates = []
-    for suite in sorted(estimates_of, key=lambda name: order.index(name) if name in order else 0):
+    for suite in sorted(estimates_of, key=lambda name: position.get(name, 0)):
         for estimate in estimates_of[suite]:
             estimates.append((suite, estimate._replace(num_left_out=left_out.get(suite))))
+
     _report(estimates, job)
     if dropped:
         job.console.result(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
@@ -136,13 +143,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _left_out(tasks: Sequence[SuiteTask], evaluated: Mapping[str, Sequence[Problem]]) -> dict[str, int]:
     """The number of problems of each suite that were asked but have no sample with a verdict."""
     asked: defaultdict[str, set[str]] = defaultdict(set)
-    for task in tasks:
-        for batch in task.problems:
-            ids = batch.column("id").to_pylist()
-            has_suites = "suite" in batch.schema.names
-            suites = batch.column("suite").to_pylist() if has_suites else [""] * len(ids)
-            for suite, id in zip(suites, ids, strict=True):
-                asked[suite or ""].add(id)
+    for batch in chain.from_iterable(task.problems for task in tasks):
+        ids = batch.column("id").to_pylist()
+        has_suites = "suite" in batch.schema.names
+        suites = batch.column("suite").to_pylist() if has_suites else [""] * len(ids)
+        for suite, id in zip(suites, ids, strict=True):
+            asked[suite or ""].add(id)
     return {suite: len(ids) - len(evaluated.get(suite, ())) for suite, ids in asked.items()}
 
 
@@ -217,7 +223,8 @@ def _judged(problems: list[Problem], config: Config) -> list[Problem]:
 def _baseline(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
     """Evaluate the --before model; rows that it drops are not counted twice."""
     output = f"{job.output}.before" if job.output not in (None, "-") else None
-    return _evaluated(baseline(config), rows, replace(job, drops=Drops(keep=False), output=output), equality)
+    apart = replace(job, drops=Drops(keep=False), output=output)
+    return _evaluated(baseline(config), rows, apart, equality)
 
 
 def _estimated(
@@ -226,7 +233,8 @@ def _estimated(
     """The metrics of one suite, those of the --before model, and the differences to it or to another run."""
     estimates = metrics.estimate(problems, config.ks, config.seed)
     if config.against:
-        before = equality.merge(_judged(read_problems(config.against, suite), config), config.ks)
+        judged = _judged(read_problems(config.against, suite), config)
+        before = equality.merge(judged, config.ks)
     differences = metrics.paired(problems, before or (), config.ks, config.seed)
     other = config.against or config.before
     if other and not differences:
@@ -292,7 +300,9 @@ def report_skipped_ks(problems: Mapping[str, Sequence[Problem]], ks: Sequence[in
     """Report the values of k for which some problem has too few samples."""
     for suite, suite_problems in problems.items():
         fewest = min_samples(suite_problems)
-        if large := [k for k in ks if k > fewest]:
+        skipped = [k for k in ks if k > fewest]
+        if skipped:
             prefix = f"{suite}: " if suite else ""
-            text = f"{prefix}--ks {', '.join(map(str, large))} skipped: the fewest samples of a problem are {fewest}"
-            job.console.say(text, event="ks-skipped", suite=suite, ks=large, min_samples=fewest)
+            listed = ", ".join(map(str, skipped))
+            text = f"{prefix}--ks {listed} skipped: the fewest samples of a problem are {fewest}"
+            job.console.say(text, event="ks-skipped", suite=suite, ks=skipped, min_samples=fewest)

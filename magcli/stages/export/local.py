@@ -31,8 +31,9 @@ def write_gguf(run: Path, exported: Path, file: Path, console: Console) -> None:
     name = " ".join(exported.resolve().name.split())
     note = f"{name}, exported by magcli {__version__}; SHA-256 of the model: {model.digest}"
     beside = file.with_suffix(".Modelfile")
-    is_of_it = beside.is_file() and beside.read_text(encoding="utf-8").startswith(f"# {note}\n")
-    usage(is_of_it or not file.exists(), f"export: {file} exists already and is of another model; remove it")
+    # The first line of a Modelfile says which model its GGUF file is of.
+    is_of_model = beside.is_file() and beside.read_text(encoding="utf-8").startswith(f"# {note}\n")
+    usage(is_of_model or not file.exists(), f"export: {file} exists already and is of another model; remove it")
     with durable.locked(file):
         _write_modelfile(model, beside, file.name, note, read_run(run).options, console)
         if file.exists():

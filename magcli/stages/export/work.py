@@ -136,16 +136,22 @@ def _origins(runs: Sequence[Trained], model: str) -> Iterator[tuple[str, Input]]
     if first:
         yield "model at the start", Input(_start(runs[0]), first, 0)
     for link in _history(runs):
-        yield from ((f"input of {link.stage}", source) for source in link.inputs)
+        for source in link.inputs:
+            yield f"input of {link.stage}", source
     for run in runs:
-        yield from ((f"input of {run.stage}, trained on", source) for source in run.inputs)
+        for source in run.inputs:
+            yield f"input of {run.stage}, trained on", source
     yield "this model, as trained", Input("", model, 0)
 
 
 def _models(runs: Sequence[Trained], model: Input) -> dict[str, str]:
     """The names of models in the evaluation table, by their digests."""
-    names = {run.options["model_sha256"]: f"before {run.stage}" for run in runs if "model_sha256" in run.options}
-    return {**names, model.sha256: "this model"}
+    names = {}
+    for run in runs:
+        if "model_sha256" in run.options:  # not if it started from random weights
+            names[run.options["model_sha256"]] = f"before {run.stage}"
+    names[model.sha256] = "this model"
+    return names
 
 
 def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
@@ -162,10 +168,15 @@ def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
     for row in rows:
         model = row.get("model") or evaluated
         suite = row.get("suite")
-        metric = f"{suite}: {row['metric']}" if suite else row["metric"]
-        num_problems = row.get("num_problems") or 0
-        num_samples = row.get("num_samples") or 0
-        yield Figure(model, metric, row["value"], row["low"], row["high"], num_problems, num_samples)
+        yield Figure(
+            model,
+            f"{suite}: {row['metric']}" if suite else row["metric"],
+            row["value"],
+            row["low"],
+            row["high"],
+            row.get("num_problems") or 0,
+            row.get("num_samples") or 0,
+        )
 
 
 def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
@@ -184,10 +195,12 @@ def _write(config: Config, note: Mapping[str, Any], card: Card) -> None:
     assert config.run is not None
     assert config.out is not None
     model = config.run / "model"
+    kind = {"source": None, "bf16": "BF16", "fp32": "F32"}[config.save_dtype]
+    base = note.get("adapter_base")
     with atomic_model_folder(config.out) as folder:
         copy_settings(model, folder)
-        copy_weights(model, folder, {"source": None, "bf16": "BF16", "fp32": "F32"}[config.save_dtype])
-        if base := note.get("adapter_base"):
+        copy_weights(model, folder, kind)
+        if base:
             copy_adapter(config.run / ADAPTER_FOLDER, folder / ADAPTER_FOLDER, base)
         (folder / "README.md").write_text(render(card), encoding="utf-8")
         (folder / NOTE).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")

@@ -47,7 +47,8 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
     Tests keep the marks that ``make-tests`` gives them.
     """
-    return tables.code_schema(input_schema, CODE_MADE if has_test_marks(input_schema) else CODE, AGREEMENT)
+    code = CODE_MADE if has_test_marks(input_schema) else CODE
+    return tables.code_schema(input_schema, code, AGREEMENT)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -91,12 +92,13 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     problems: list[tuple[str, str]] = []
 
     async def runs_of(id: str, prepared: Prepared) -> list[Cell]:
-        runs = matrix.get(id, prepared.digest) if matrix else None
-        if runs is None:
-            loop = asyncio.get_running_loop()
-            runs = await loop.run_in_executor(threads, run_all, prepared.plan, box, stopped.is_set, retry)
-            if matrix:
-                matrix.put(id, prepared.digest, runs)
+        stored = matrix.get(id, prepared.digest) if matrix else None
+        if stored is not None:
+            return stored
+        loop = asyncio.get_running_loop()
+        runs = await loop.run_in_executor(threads, run_all, prepared.plan, box, stopped.is_set, retry)
+        if matrix:
+            matrix.put(id, prepared.digest, runs)
         return runs
 
     async def decide(row: dict[str, Any]) -> Decision:
@@ -176,28 +178,29 @@ def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
         counts["tests"] += len(row.pop("tests"))
         for reason, number in row.pop("tests_dropped").items():
             counts[f"tests_{reason}"] += number
-        if unrun := row.pop("cpp_unrun"):
-            counts[f"cpp_{unrun}"] += 1
-        if trivial := row.pop("trivial"):
-            counts[f"trivial_{trivial}"] += 1
+        for column, prefix in (("cpp_unrun", "cpp"), ("trivial", "trivial")):
+            reason = row.pop(column)
+            if reason:
+                counts[f"{prefix}_{reason}"] += 1
         for name, value in row.items():  # the columns left are counts and flags
             counts[name] += int(value)
 
 
 def _report(counts: Counter[str], job: Job) -> None:
     """One line on the tests and wrong solutions of kept problems."""
-    failed = job.drops.counts["not-run"]
-    without_call = _total(counts, "cpp_")
-    job.console.result(
+    text = (
         f"filter-code: {counts['problems']:,} problems keep {counts['tests']:,} tests, "
         f"{counts['outputs_replaced']:,} with a new output, and lose {_total(counts, 'tests_')}; "
         f"{counts['wrong_passing']:,} of {counts['wrong_solutions']:,} wrong solutions pass; {counts['weak']:,} "
         f"problems are weak, and trivial programs pass in {_total(counts, 'trivial_')}"
-        + (f"; C++ solutions cannot be called in {without_call}" if without_call != "0" else "")
-        + (f"; {failed:,} were not judged, as this machine failed: --restart tries again" if failed else ""),
-        event="tests",
-        **counts,
     )
+    without_call = _total(counts, "cpp_")
+    if without_call != "0":
+        text += f"; C++ solutions cannot be called in {without_call}"
+    failed = job.drops.counts["not-run"]
+    if failed:
+        text += f"; {failed:,} were not judged, as this machine failed: --restart tries again"
+    job.console.result(text, event="tests", **counts)
 
 
 def _total(counts: Counter[str], prefix: str) -> str:

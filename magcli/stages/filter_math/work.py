@@ -93,7 +93,9 @@ def _judged_by_run(config: Config, rows: Rows, job: Job) -> Rows:
 def _decision(row: dict[str, Any], summary: Summary | None, judgement: str) -> Decision:
     """The problem with its difficulty, or why it is dropped."""
     difficulty = summary._asdict() if summary else {}
-    return {**row, **difficulty} if judgement == "kept" else Drop(judgement, **difficulty)
+    if judgement == "kept":
+        return {**row, **difficulty}
+    return Drop(judgement, **difficulty)
 
 
 def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
@@ -145,7 +147,8 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     yield from rows
     if config.adaptive:
         _report_saved(job)
-    if unsampled := job.tally["unsampled"]:
+    unsampled = job.tally["unsampled"]
+    if unsampled:
         job.console.say(
             f"filter-math: {unsampled:,} problems are as they were: {config.from_} did not sample them, or had another "
             "statement or answer under their id",
@@ -211,9 +214,12 @@ class DifficultyJudge:
 
     def graded_answers(self, rewards: Sequence[Reward]) -> tuple[list[str], list[bool]]:
         """The answers of the graded samples, and which are correct."""
-        judged = [reward for reward in rewards if reward.trainable]
-        correct = [reward.correct_anywhere if self.anywhere else reward.correct for reward in judged]
-        return ["" if self.code else reward.extracted for reward in judged], correct
+        answers, correct = [], []
+        for reward in rewards:
+            if reward.trainable:
+                answers.append("" if self.code else reward.extracted)
+                correct.append(reward.correct_anywhere if self.anywhere else reward.correct)
+        return answers, correct
 
     async def samples_wanted(self, rewards: Sequence[Reward]) -> int:
         """The number of samples to make next: 0 if the remaining ones cannot change the judgement, else a wave, or as
@@ -234,5 +240,7 @@ class DifficultyJudge:
         if not answers:
             return None, rewards[0].reason
         summary = await asyncio.to_thread(summarise, answers, correct, self.grader.equal)
-        agrees = not summary.majority or await asyncio.to_thread(self.is_gold, summary.majority)
+        agrees = True  # without a majority nothing contradicts the ground truth
+        if summary.majority:
+            agrees = await asyncio.to_thread(self.is_gold, summary.majority)
         return summary, judge(summary, self.rules, gold_matches_majority=agrees)

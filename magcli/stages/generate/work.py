@@ -68,10 +68,11 @@ def _sampled(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | None
             samples = await sample_problem(generator, row, plan)
         except PromptRefused as error:
             return result_of([row], [Drop(error.reason, error=str(error))], columns)
-        failures = [sample.reward.detail for sample in samples if sample.reward and not sample.reward.trainable]
-        if failures:
-            return result_of([row], [Drop("environment-error", error=failures[0])], columns)
-        return Result(with_columns(repeat_rows(part, config.samples), completion_columns(samples)))
+        for sample in samples:
+            if sample.reward and not sample.reward.trainable:  # the first failure speaks for the problem
+                return result_of([row], [Drop("environment-error", error=sample.reward.detail)], columns)
+        repeated = repeat_rows(part, config.samples)
+        return Result(with_columns(repeated, completion_columns(samples)))
 
     yield from resumable(
         rows,

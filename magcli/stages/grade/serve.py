@@ -107,7 +107,7 @@ def _said(query: str, prompt: str) -> str:
 
 
 def _for_openrlhf(rewards: Sequence[Reward], *, is_list: bool) -> Row:
-    columns: dict[str, list[float]] = {
+    columns: Row = {
         "rewards": [reward.total for reward in rewards],
         "scores": [float(reward.correct) for reward in rewards],
         "format": [reward.format for reward in rewards],
@@ -115,8 +115,10 @@ def _for_openrlhf(rewards: Sequence[Reward], *, is_list: bool) -> Row:
         "correct_anywhere": [float(reward.correct_anywhere) for reward in rewards],
         "ungraded": [float(not reward.trainable) for reward in rewards],
     }
-    extra: Row = dict(columns) if is_list else {name: column[0] for name, column in columns.items()}
-    return {"rewards": extra.pop("rewards"), "scores": extra.pop("scores"), "extra_logs": extra}
+    if not is_list:  # a request for one completion gets numbers
+        columns = {name: values[0] for name, values in columns.items()}
+    scores = {name: columns.pop(name) for name in ("rewards", "scores")}
+    return {**scores, "extra_logs": columns}
 
 
 # ---- verl ----
@@ -126,7 +128,8 @@ def _task_of_verl(text: Any, truth: Any, info: Any) -> Task:
     if not isinstance(text, str):
         raise BadRequest("solution_str is a text")
     fields = info if isinstance(info, Mapping) else {}
-    question = next((fields[name] for name in QUESTIONS if isinstance(fields.get(name), str)), "")
+    questions = [fields[name] for name in QUESTIONS if isinstance(fields.get(name), str)]
+    question = questions[0] if questions else ""
     return text, _problem(question, truth)
 
 

@@ -81,9 +81,11 @@ def _serve(config: Config, job: Job) -> None:
     """Answer requests for rewards until a signal ends the process."""
     form = THINK if config.thoughts == AUTO else form_named(config.thoughts)
     token = os.environ.get(TOKEN, "").strip()
+    host, port = address(config.serve)
     with graders.open_grader(config, config.reward) as grader:
-        verdicts = serve.Verdicts(grader, graders.reward_rule(config, form), config.opening)
-        server = serve.Server(*address(config.serve), verdicts.answer, token)
+        rule = graders.reward_rule(config, form)
+        verdicts = serve.Verdicts(grader, rule, config.opening)
+        server = serve.Server(host, port, verdicts.answer, token)
         say_on_signal("rewards are no longer served")
         job.console.say(f"grade: serving rewards at {server.url}; Ctrl-C ends it", event="serving", url=server.url)
         serve.serve(server)
@@ -167,18 +169,18 @@ class VerdictCounts:
         """Count a batch of graded rows."""
         names = ("id", "reason", "correct", "reward", "detail", "completion", "correct_anywhere")
         for row in batch.select(names).to_pylist():
-            reason = row["reason"]
+            id, reason = row["id"], row["reason"]
             self.reasons[reason] += 1
             if reason not in UNCOUNTED:
-                self.counted[row["id"]] += 1
-                self.correct[row["id"]] += row["correct"]
+                self.counted[id] += 1
+                self.correct[id] += row["correct"]
                 if self.custom:
                     self.rewards.append(row["reward"])
             if reason == "no-think":
                 self.without_thoughts["ends thoughts"] += self.form.ending in row["completion"]
                 self.without_thoughts["correct anywhere"] += bool(row["correct_anywhere"])
             if reason == "reward-error" and self.first_error is None:
-                self.first_error = f"row {row['id']}: {first_line(ValueError(row['detail']))}"
+                self.first_error = f"row {id}: {first_line(ValueError(row['detail']))}"
 
     def warn(self, job: Job) -> None:
         """Say at once that the reward function failed; the reasons at the end tell how often it did."""
@@ -190,12 +192,14 @@ class VerdictCounts:
         """One line: accuracy of what could be graded, with its interval, and the reasons."""
         parts = []
         facts = {}
-        if total := self.counted.total():
+        total = self.counted.total()
+        if total:
             accuracy, low, high = accuracy_interval(self.correct, self.counted)
             facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
             if self.rewards:
                 parts.append(_mean_text(self.rewards))
-            parts.append(f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable")
+            interval = f"[{100 * low:.1f}, {100 * high:.1f}]"
+            parts.append(f"{100 * accuracy:.1f}% {interval} correct of {total:,} gradable")
         counts = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
         parts.append(counts or "no rows")
         job.console.result(f"grade: {'; '.join(parts)}", event="verdicts", reasons=dict(self.reasons), **facts)

@@ -34,7 +34,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         }
         if not _is_there(config.out, note, job):
             planned = _planned(text, vlm)
-            _report(_write(text, vlm, config.out, planned, note), planned, config.out, job)
+            rounded = _write(text, vlm, config.out, planned, note)
+            _report(rounded, planned, config.out, job)
     return iter(())
 
 
@@ -70,10 +71,15 @@ def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]
     with atomic_model_folder(out) as folder:
         copy_settings(vlm, folder)
         copy_index(vlm, folder)
-        rounded = graft.total([graft.write_shard(file, folder / file.name, planned) for file in weight_files(vlm)])
-        counts = {"values": rounded.values, "changed": rounded.changed, "types": sorted(rounded.types)}
-        record = {"command": "graft", "version": __version__, **note, "rounded": counts}
-        record["tensors"] = {name: stored.name for name, stored in sorted(planned.items())}
+        of_files = [graft.write_shard(file, folder / file.name, planned) for file in weight_files(vlm)]
+        rounded = graft.total(of_files)
+        record = {
+            "command": "graft",
+            "version": __version__,
+            **note,
+            "rounded": {"values": rounded.values, "changed": rounded.changed, "types": sorted(rounded.types)},
+            "tensors": {name: stored.name for name, stored in sorted(planned.items())},
+        }
         (folder / NOTE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return rounded
 

@@ -145,7 +145,8 @@ class LocalPoints:
             samples = await self._engine.sample(self._problems[number], visit)
             return await self._grading.rows(number, samples, where, visit)
 
-        return _joined(await asyncio.gather(*map(rows_of, range(len(self._problems)))))
+        numbers = range(len(self._problems))
+        return _joined(await asyncio.gather(*map(rows_of, numbers)))
 
     async def close(self) -> None:
         """End engine and grader."""
@@ -296,7 +297,8 @@ def _rows(
     if with_text:
         shown[:1] = texts[:1]
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] for text in texts]
-    repeated = [[value] * len(samples) for value in (*where, row["id"], row["prompt"])]
+    of_point = (*where, row["id"], row["prompt"])
+    repeated = [[value] * len(samples) for value in of_point]
     columns = dict(zip(VISIT.names, repeated, strict=False))  # the first names of VISIT are those of the point
     columns |= dict(zip(completions.schema.names, completions.columns, strict=True))
     columns |= {"completion": shown, "digest": digests}

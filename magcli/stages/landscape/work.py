@@ -183,8 +183,9 @@ def survey_points(
     points = open_points(work, job, journal)
     with job.console.progress(total, "points", job.stage) as bar, AsyncRunner() as loop:
         visits = JournalledVisits(journal, points.visit, lambda reused: bar.advance(reused=reused))
+        surveying = survey(grid, plane.trajectory, plan, visits.measure, at_once=points.at_once)
         try:
-            return loop.run(survey(grid, plane.trajectory, plan, visits.measure, at_once=points.at_once))
+            return loop.run(surveying)
         finally:
             loop.run(points.close())
 

@@ -74,7 +74,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             return Drop(prepared.reason, detail=prepared.detail)
         if prepared.plan.scripts:
             return Drop("bad-tests", detail="its tests give verdicts, but no values from which new tests could be made")
-        written = await _write_generators(config, row, prepared, generator) if generator else None
+        written = None
+        if generator is not None:
+            written = await _write_generators(config, row, prepared, generator)
         work = functools.partial(_make, config, row, prepared, written, box, stopped.is_set, retry)
         made, programs = await asyncio.get_running_loop().run_in_executor(threads, work)
         problem = {**row, **_columns(prepared, made, programs)}
@@ -101,7 +103,8 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     for batch in rows:
         count_rows(counts, batch.select(["tests", *NEW_TESTS.names]).to_pylist(), config.until)
         yield batch
-    if rates := model_counts(counts):
+    rates = model_counts(counts)
+    if rates:
         job.facts["model"] = rates
     job.console.result(f"make-tests: {summary(counts)}", event="tests", **counts)
 
@@ -140,10 +143,13 @@ def _make(
     """The tests, and the outcomes of a model's programs. Blocks while the programs of a problem run."""
     form = input_form(prepared.plan.tests, prepared.plan.entry_point)
     printed = ProgramInputs(written or GeneratorPrograms([], {}), form, box)
-    tried = candidates(prepared.plan, row["prompt"], printed.inputs(), f"{config.seed}\0{row['id']}")
-    rules = Rules(config.agreement, config.votes, config.tries, config.until, config.problem_seconds or math.inf)
+    seed = f"{config.seed}\0{row['id']}"
+    tried = candidates(prepared.plan, row["prompt"], printed.inputs(), seed)
+    limit = config.problem_seconds or math.inf
+    rules = Rules(config.agreement, config.votes, config.tries, config.until, limit)
     made = make(prepared.plan, tried, rules, box, stopped, retry)
-    return made, None if written is None else printed.outcomes
+    outcomes = None if written is None else printed.outcomes
+    return made, outcomes
 
 
 def _columns(prepared: Prepared, made: NewTests, programs: Mapping[str, int] | None) -> dict[str, Any]:

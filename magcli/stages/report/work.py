@@ -101,14 +101,17 @@ def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
 
 def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Job) -> list[RolloutsPage]:
     """Write a page of rollouts beside the report for each run, and for each table of completions that was named."""
-    runs = {run.trained.folder: run.name for run in contents.runs if run.trained.stage == "rl"}
-    tables = {table.path: table for table in artifacts.tables if table.of_completions and table.path in artifacts.named}
+    run_names = {run.trained.folder: run.name for run in contents.runs if run.trained.stage == "rl"}
+    tables = {}
+    for table in artifacts.tables:
+        if table.of_completions and table.path in artifacts.named:
+            tables[table.path] = table
     pages: list[RolloutsPage] = []
 
     def write_page(path: Path) -> None:
-        name = runs.get(path) or path.stem
+        name = run_names.get(path) or path.stem
         title = f"Rollouts of {name}"
-        source = of_run(path, title) if path in runs else of_table(path, title, tables[path].chain)
+        source = of_run(path, title) if path in run_names else of_table(path, title, tables[path].chain)
         if source is None:
             return
         number = f"-{len(pages) + 1}" if pages else ""  # the first page has none
@@ -118,7 +121,7 @@ def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Jo
         text = f"report: {file} ({written.rows:,} rollouts, {written.size / 1e6:.1f} MB)"
         job.console.result(text, event="page", path=str(file), bytes=written.size)
 
-    artifacts.read_all([*runs, *tables], write_page)
+    artifacts.read_all([*run_names, *tables], write_page)
     return pages
 
 
@@ -140,10 +143,11 @@ def _problems_of_runs(artifacts: Artifacts, console: MessageConsole) -> dict[Pat
 
 def _run_of(model: str, runs: Sequence[Path]) -> Path | None:
     """The run whose model was evaluated: by its folder, or by the end of its name where the folders were moved."""
-    at_place = [run for run in runs if (run / "model").resolve() == Path(model).resolve()]
+    location = Path(model).resolve()
+    at_location = [run for run in runs if (run / "model").resolve() == location]
     by_name = [run for run in runs if short_path(f"{run.resolve()}/model") == short_path(model)]
-    found = at_place or by_name
-    return found[0] if len(found) == 1 else None
+    candidates = at_location or by_name
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _defaults(stage: str) -> Mapping[str, Any]:
@@ -161,10 +165,15 @@ def _print(config: Config, artifacts: Artifacts) -> None:
     out = Console(
         file=text, force_terminal=screen.is_terminal, width=screen.width, highlight=False, markup=False, emoji=False
     )
-    made = [(table, table.made_by) for table in artifacts.tables if table.made_by and not table.of_dropped_rows]
-    if filters := [(table.path.name, link) for table, link in made if link.stage not in NOT_FILTERS]:
+    filters = []
+    for table in artifacts.tables:
+        link = table.made_by
+        if link and not table.of_dropped_rows and link.stage not in NOT_FILTERS:
+            filters.append((table.path.name, link))
+    if filters:
         out.print(_funnel(filters))
-    if metrics := [table for table in artifacts.tables if table.of_metrics]:
+    metrics = [table for table in artifacts.tables if table.of_metrics]
+    if metrics:
         out.print(_metrics(metrics, config.only))
     if artifacts.runs:
         out.print(_runs(artifacts.runs))
@@ -195,14 +204,15 @@ def _metrics(tables: Sequence[Table], only: Sequence[str]) -> Any:
     for by_model in scores:
         names.update(*by_model.values())
     for name in only:
-        text = f"report.only: no table has the metric '{name}'{did_you_mean(name, names)}"
-        usage(name in names or name in DEFAULT_METRICS, text)
+        is_known = name in names or name in DEFAULT_METRICS
+        usage(is_known, f"report.only: no table has the metric '{name}'{did_you_mean(name, names)}")
     shown = RichTable("model", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
-    for by_model, label in zip(scores, labels([str(table.path) for table in tables]), strict=True):
+    table_labels = labels([str(table.path) for table in tables])
+    for by_model, label in zip(scores, table_labels, strict=True):
         for (suite, model), by_metric in by_model.items():
-            first = next(iter(by_metric.values()))
             figures = [str(by_metric.get(metric) or "-") for metric in only]
             title = visible(f"{model or label} {suite}".strip())
+            first = next(iter(by_metric.values()))  # all metrics are of the same problems
             shown.add_row(title, *figures, str(first.problems), str(first.samples))
     return shown
 
@@ -219,13 +229,15 @@ def _read_scores(table: Table) -> dict[tuple[str, str], dict[str, Score]]:
 
 def _runs(folders: Sequence[Path]) -> Any:
     table = RichTable("run", "steps", "seconds", "at the end", "best", title="Training", title_justify="left")
-    for folder, label in zip(folders, labels([str(folder) for folder in folders]), strict=True):
+    run_labels = labels([str(folder) for folder in folders])
+    for folder, label in zip(folders, run_labels, strict=True):
         read_run(folder)  # raises if it is damaged
         lines = RunDir(folder).metrics()
         seconds = sum(line.get("seconds") or 0.0 for line in lines)
         last = lines[-1] if lines else {}
         steps = last.get("step", 0)
-        at_end = ", ".join(f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None)
+        figures = [f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None]
+        at_end = ", ".join(figures)
         if last.get("off_policy"):
             at_end = f"replay, off-policy: {at_end}"
         table.add_row(visible(label), str(steps), f"{seconds:.0f}", at_end or "-", _best(lines))
@@ -238,7 +250,8 @@ def _best(lines: list[dict[str, Any]]) -> str:
     As in `magcli sft`: of equal values the one with the lowest held-out loss, and of those the last.
     """
     for name, sign in SELECTION_METRICS:
-        if evaluated := [line for line in lines if line.get(name) is not None]:
+        evaluated = [line for line in lines if line.get(name) is not None]
+        if evaluated:
             best = max(evaluated, key=lambda line: (sign * line[name], -_held_out_loss(line), line["step"]))
             return f"{name.replace('_', ' ')} {best[name]:.3f} at step {best['step']}"
     return "-"

@@ -277,7 +277,7 @@ def _check_replay(config: Config, replayed: Path) -> None:
 def _check_engine(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
-    on_gpu = config.device.startswith("cuda") or bool(config.card)
+    on_gpu = config.device.startswith("cuda") or bool(config.card)  # a planned card, for a forecast
     may_have_vllm = on_gpu and not config.generators and config.engine != "torch"
     usage(config.vllm_sleep != "yes" or may_have_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)

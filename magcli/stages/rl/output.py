@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -66,12 +67,14 @@ def show_masks(config: Config, model: Model) -> None:
     paths = sorted(RunDir(config.run).rollouts.glob("step-*.arrow"))
     if not paths:
         raise DataError(f"rl: {config.run} has no rollouts yet; --show-mask shows those of a run, so train first")
-    groups = groups_of(table.read(str(paths[-1])).rows)
-    trained = [rollout for group in groups if group.dropped is None for rollout in group.rollouts]
-    for rollout in trained[: config.show_mask]:
+    newest = table.read(str(paths[-1]))
+    trained = [group.rollouts for group in groups_of(newest.rows) if group.dropped is None]
+    rollouts = list(chain.from_iterable(trained))
+    for rollout in rollouts[: config.show_mask]:
         is_sampled = [True] * len(rollout.tokens)
         for start, end in rollout.given:  # what an environment said
             is_sampled[start:end] = [False] * (end - start)
         tokens = [*rollout.prompt, *rollout.tokens]
         mask = [False] * len(rollout.prompt) + is_sampled
-        put(show_mask(model.tokenizer, TokensWithMask(tokens, mask)) + "\n\n")
+        shown = show_mask(model.tokenizer, TokensWithMask(tokens, mask))
+        put(f"{shown}\n\n")

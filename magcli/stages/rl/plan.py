@@ -70,10 +70,10 @@ class RunPlan:
             UsageError: GPUs would be idle, or there are fewer than engines.
             EnvironmentFault: there is no such GPU, or the model's configuration is missing or damaged.
         """
-        given = _given(config, model, machine, formats, longest_prompt, ranks or config.trainers)
-        forecast = _forecast(given)
-        engines = _engines(given, forecast, machine)
-        return cls(_trainer(given, forecast), engines, forecast, is_replay=config.replay is not None)
+        basis = _basis(config, model, machine, formats, longest_prompt, ranks or config.trainers)
+        forecast = _forecast(basis)
+        engines = _engines(basis, forecast, machine)
+        return cls(_trainer(basis, forecast), engines, forecast, is_replay=config.replay is not None)
 
     def text(self) -> str:
         """The plan in one line."""
@@ -90,7 +90,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Basis:
     """What a plan follows from, with what several of its parts need."""
 
     config: Config
@@ -119,35 +119,35 @@ class _Given:
         return formats.frozen_in_bf16(self.model, bf16=self.formats.bf16)
 
 
-def _given(config: Config, model: Model, machine: Machine, given: Formats | None, prompt: int, ranks: int) -> _Given:
+def _basis(config: Config, model: Model, machine: Machine, chosen: Formats | None, prompt: int, ranks: int) -> _Basis:
     card = machine.required_card()
     config = replace(config, device=machine.device)  # that of a card which is only planned for
     exact = config.schedule == "sync"
-    if given is None:
-        given = formats.expected(config.bf16, config.dtype, model, config.device, on_gpu=card.is_gpu, exact=exact)
-    return _Given(config, model, card, given, shape_of(model), prompt, ranks, exact, processes(config, ranks))
+    if chosen is None:
+        chosen = formats.expected(config.bf16, config.dtype, model, config.device, on_gpu=card.is_gpu, exact=exact)
+    return _Basis(config, model, card, chosen, shape_of(model), prompt, ranks, exact, processes(config, ranks))
 
 
-def _shares_base(given: _Given, rank: int, *, on_gpu: bool) -> bool:
+def _shares_base(basis: _Basis, rank: int, *, on_gpu: bool) -> bool:
     """Whether the embedded engine takes the weights under LoRA adapters of a ``rank`` from the trainer of its process.
 
     On a CPU it does not: there it keeps weights in a layout of their own, which is faster. Models for which magcli has
     no decoder of its own are loaded a second time.
     """
-    if not (rank and on_gpu) or given.config.generators or given.exact or given.model.decoder is None:
+    if not (rank and on_gpu) or basis.config.generators or basis.exact or basis.model.decoder is None:
         return False
-    return (given.formats.dtype == "bf16") == given.base_in_bf16
+    return (basis.formats.dtype == "bf16") == basis.base_in_bf16
 
 
-def _trainer(given: _Given, forecast: Forecast) -> TrainerPlan:
+def _trainer(basis: _Basis, forecast: Forecast) -> TrainerPlan:
     """How each rank trains; activations are recomputed as in the forecast."""
-    config, training_memory = given.config, forecast.plan.training
+    config, training_memory = basis.config, forecast.plan.training
     return TrainerPlan(
-        given.ranks,
-        bf16=given.formats.bf16,
-        attention=formats.attention(config.attention, bf16=given.formats.bf16),
+        basis.ranks,
+        bf16=basis.formats.bf16,
+        attention=formats.attention(config.attention, bf16=basis.formats.bf16),
         recomputes=training_memory.activation_checkpointing,
-        micro_tokens=_micro_tokens(given, training_memory),
+        micro_tokens=_micro_tokens(basis, training_memory),
         lora_rank=config.lora,
         lora_alpha=config.lora_alpha,
         bf16_base=training_memory.bf16_base,
@@ -155,43 +155,43 @@ def _trainer(given: _Given, forecast: Forecast) -> TrainerPlan:
     )
 
 
-def _micro_tokens(given: _Given, planned: TrainingPlan) -> int:
+def _micro_tokens(basis: _Basis, planned: TrainingPlan) -> int:
     """The tokens of a micro-batch, at most: those of the options, or those that memory was planned for on a GPU."""
-    if given.config.micro_tokens or not given.card.is_gpu:
-        return given.config.micro_tokens or USUAL_MICRO_TOKENS
+    if basis.config.micro_tokens or not basis.card.is_gpu:
+        return basis.config.micro_tokens or USUAL_MICRO_TOKENS
     return planned.micro_tokens
 
 
-def _engines(given: _Given, forecast: Forecast, machine: Machine) -> Engines:
+def _engines(basis: _Basis, forecast: Forecast, machine: Machine) -> Engines:
     """Which engines sample, where, and how weights reach them."""
-    config, asked = given.config, given.asked
-    name = policy_engine(config.engine, asked.first_device, deterministic=given.exact)
+    config, asked = basis.config, basis.asked
+    name = policy_engine(config.engine, asked.first_device, deterministic=basis.exact)
     elsewhere = config.generators > 0 and address_for(config.cluster) != LOCAL
     devices = _devices(asked, machine, elsewhere=elsewhere or config.replay is not None)
-    on_base = name == "torch" and _shares_base(given, config.lora, on_gpu=asked.on_gpu)
-    adapter_rank = config.lora if on_base or (name == "vllm" and _takes_adapters(given)) else 0
-    transfer = _transfer(given, sends_adapters=adapter_rank > 0, elsewhere=elsewhere)
-    slots = given.largest("n_async")
-    completions = config.updates * config.n_batch, given.largest("max_tokens")
+    on_base = name == "torch" and _shares_base(basis, config.lora, on_gpu=asked.on_gpu)
+    adapter_rank = config.lora if on_base or (name == "vllm" and _takes_adapters(basis)) else 0
+    transfer = _transfer(basis, sends_adapters=adapter_rank > 0, elsewhere=elsewhere)
+    slots = basis.largest("n_async")
+    completions = config.updates * config.n_batch, basis.largest("max_tokens")
     return Engines(
         name,
-        given.formats.dtype,
+        basis.formats.dtype,
         number=config.generators,
         slots=-(-slots // max(config.generators, 1)),  # generators share the completions; rounded up
         tensor_parallel=config.tensor_parallel,
-        exact=given.exact,
+        exact=basis.exact,
         trainer_device=config.device,
         devices=devices,
         idle=() if elsewhere else asked.idle_cards(machine.gpus, devices),
         elsewhere=elsewhere,
-        share=_share_of_engine(given, forecast, devices, elsewhere=elsewhere),
+        share=_share_of_engine(basis, forecast, devices, elsewhere=elsewhere),
         transfer=transfer,
-        ranks_send=given.ranks > 1 and config.generators > 0 and transfer == "broadcast",
+        ranks_send=basis.ranks > 1 and config.generators > 0 and transfer == "broadcast",
         sleeps=forecast.plan.sleeps,
         eager=starts_eager(config.vllm_eager, [completions], slots=slots),
         adapter_rank=adapter_rank,
         on_base_of_trainer=on_base,
-        may_be_replaced=_may_be_replaced(given, name),
+        may_be_replaced=_may_be_replaced(basis, name),
     )
 
 
@@ -201,47 +201,47 @@ def _devices(asked: Processes, machine: Machine, *, elsewhere: bool) -> Sequence
     return (asked.device,) if elsewhere or not_there else asked.sampling_devices(machine.gpus)
 
 
-def _takes_adapters(given: _Given) -> bool:
+def _takes_adapters(basis: _Basis) -> bool:
     """Whether vLLM gets LoRA adapters themselves; else the weights that they are merged into."""
-    on_gpu = given.asked.first_device.startswith("cuda")
-    return accepts(given.config.lora, on_gpu=on_gpu, bf16=given.formats.dtype == "bf16")
+    on_gpu = basis.asked.first_device.startswith("cuda")
+    return accepts(basis.config.lora, on_gpu=on_gpu, bf16=basis.formats.dtype == "bf16")
 
 
-def _transfer(given: _Given, *, sends_adapters: bool, elsewhere: bool) -> Literal["file", "broadcast"]:
+def _transfer(basis: _Basis, *, sends_adapters: bool, elsewhere: bool) -> Literal["file", "broadcast"]:
     """How weights reach the engines: a file in shared memory stays on its machine, and adapters are small."""
     if elsewhere:
         return "broadcast"
-    return "file" if sends_adapters else given.asked.transfer(given.config.transfer)
+    return "file" if sends_adapters else basis.asked.transfer(basis.config.transfer)
 
 
-def _share_of_engine(given: _Given, forecast: Forecast, devices: Sequence[str], *, elsewhere: bool) -> float:
+def _share_of_engine(basis: _Basis, forecast: Forecast, devices: Sequence[str], *, elsewhere: bool) -> float:
     """The share of a GPU's memory that each vLLM takes."""
     if forecast.plan.share:
         return forecast.plan.share / forecast.card.total
-    if given.config.gpu_memory:
-        return given.config.gpu_memory
-    return ALONE if elsewhere else given.asked.gpu_share([numbered(name) for name in devices])
+    if basis.config.gpu_memory:
+        return basis.config.gpu_memory
+    return ALONE if elsewhere else basis.asked.gpu_share([numbered(name) for name in devices])
 
 
-def _may_be_replaced(given: _Given, name: Literal["torch", "vllm"]) -> bool:
+def _may_be_replaced(basis: _Basis, name: Literal["torch", "vllm"]) -> bool:
     """Whether vLLM was not asked for, and the run would fit with the embedded engine in its place."""
-    config = given.config
+    config = basis.config
     if name == "torch" or not may_be_replaced(config.engine, tensor_parallel=config.tensor_parallel):
         return False
-    return _memory(given, "torch").peak <= given.card.usable
+    return _memory(basis, "torch").peak <= basis.card.usable
 
 
-def _forecast(given: _Given) -> Forecast:
+def _forecast(basis: _Basis) -> Forecast:
     """The memory of a run, and what its options could do about it."""
-    config, card, longest = given.config, given.card, given.longest
-    plan = _memory(given, config.engine)
+    config, card, longest = basis.config, basis.card, basis.longest
+    plan = _memory(basis, config.engine)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
         fit.fewer_sequences(plan, group=config.group_size),
         fit.offloaded_moments(plan),
-        fit.adapters(plan, bf16_base=given.base_in_bf16),
-        _shared_base(given, plan),
+        fit.adapters(plan, bf16_base=basis.base_in_bf16),
+        _shared_base(basis, plan),
         fit.smaller_share(plan, total=card.total, longest=longest, ranks=config.tensor_parallel),
     ]
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
@@ -249,93 +249,93 @@ def _forecast(given: _Given) -> Forecast:
     return Forecast("rl", plan, card, changes, disk)
 
 
-def _memory(given: _Given, engine: PolicyName) -> Plan:
+def _memory(basis: _Basis, engine: PolicyName) -> Plan:
     """What is on the trainer's card. On a GPU, what the options leave open is chosen by its memory."""
-    config, card = given.config, given.card
-    plan = _with_engine(given, _training(given), engine)
+    config, card = basis.config, basis.card
+    plan = _with_engine(basis, _training(basis), engine)
     if not card.is_gpu:
         return plan
-    free = Free.of(config.activation_checkpointing, config.micro_tokens, given.longest)
+    free = Free.of(config.activation_checkpointing, config.micro_tokens, basis.longest)
     return fit.as_fast_as_fits(plan, free, card.usable)
 
 
-def _shared_base(given: _Given, plan: Plan) -> Sequence[Change]:
+def _shared_base(basis: _Basis, plan: Plan) -> Sequence[Change]:
     """The change to an engine on the trainer's frozen weights, where the embedded engine can have them."""
-    rank = given.config.lora or fit.PROPOSED_RANK
-    if not _shares_base(given, rank, on_gpu=given.card.is_gpu):
+    rank = basis.config.lora or fit.PROPOSED_RANK
+    if not _shares_base(basis, rank, on_gpu=basis.card.is_gpu):
         return []
-    return fit.shared_base(plan, _embedded(given), group=given.config.group_size)
+    return fit.shared_base(plan, _embedded(basis), group=basis.config.group_size)
 
 
-def _training(given: _Given) -> TrainingPlan:
+def _training(basis: _Basis) -> TrainingPlan:
     """The memory of a rank: completions of a group share their prompt, except in attention."""
-    config, card, bf16, prompt = given.config, given.card, given.formats.bf16, given.prompt
-    completion = given.largest("max_tokens")
+    config, card, bf16, prompt = basis.config, basis.card, basis.formats.bf16, basis.prompt
+    completion = basis.largest("max_tokens")
     sample = completion + prompt / config.group_size
     teacher = Model.open(config.teacher) if config.teacher else None
     return TrainingPlan(
-        given.shape,
+        basis.shape,
         micro_tokens=max(config.micro_tokens or USUAL_MICRO_TOKENS, prompt + completion),
         on_gpu=card.is_gpu,
         bf16=bf16,
-        ranks=config.fsdp_size or given.ranks,
+        ranks=config.fsdp_size or basis.ranks,
         lora_rank=config.lora,
-        bf16_base=config.lora > 0 and given.base_in_bf16,
+        bf16_base=config.lora > 0 and basis.base_in_bf16,
         offload_moments=config.offload == "moments" and card.is_gpu,
         activation_checkpointing=formats.recomputes(config.activation_checkpointing, on_gpu=card.is_gpu),
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,
         reference=config.kl > 0,
-        loads_whole=training.loads_whole(given.model, given.ranks),
+        loads_whole=training.loads_whole(basis.model, basis.ranks),
         teacher=shape_of(teacher) if teacher else None,
         bf16_teacher=teacher is not None and formats.frozen_in_bf16(teacher, bf16=bf16),
-        step_tokens=round(given.largest("n_mini") * sample),
+        step_tokens=round(basis.largest("n_mini") * sample),
     )
 
 
-def _with_engine(given: _Given, training: TrainingPlan, engine: PolicyName) -> Plan:
+def _with_engine(basis: _Basis, training: TrainingPlan, engine: PolicyName) -> Plan:
     """The trainer's card with the engine that is on it, if any."""
-    config, card = given.config, given.card
+    config, card = basis.config, basis.card
     if config.replay is not None:
         return Plan(training)
     if config.generators and card.is_gpu:
         return Plan(training)  # generators have cards of their own
     device = "cuda" if card.is_gpu else config.device
-    if policy_engine(engine, device, deterministic=given.exact) == "vllm":
-        awake = Plan(training, share=_share(given) if card.is_gpu else 0)
-        return replace(awake, sleeps=_sleeps(given, awake))
-    return Plan(training, engine=_embedded(given))
+    if policy_engine(engine, device, deterministic=basis.exact) == "vllm":
+        awake = Plan(training, share=_share(basis) if card.is_gpu else 0)
+        return replace(awake, sleeps=_sleeps(basis, awake))
+    return Plan(training, engine=_embedded(basis))
 
 
-def _share(given: _Given) -> int:
+def _share(basis: _Basis) -> int:
     """vLLM's bytes of the trainer's GPU."""
-    config, total = given.config, given.card.total
+    config, total = basis.config, basis.card.total
     if config.gpu_memory:
         return round(config.gpu_memory * total)
     ranks = config.tensor_parallel
-    return fit.usual_share(given.shape, total=total, longest=given.longest, share=BESIDE_TRAINER, ranks=ranks)
+    return fit.usual_share(basis.shape, total=total, longest=basis.longest, share=BESIDE_TRAINER, ranks=ranks)
 
 
-def _sleeps(given: _Given, awake: Plan) -> bool:
+def _sleeps(basis: _Basis, awake: Plan) -> bool:
     """Whether vLLM gives its share of the trainer's GPU back during updates: by default if both do not fit at once."""
-    asked = given.config.vllm_sleep
+    asked = basis.config.vllm_sleep
     if not awake.share or asked == "no":
         return False
-    return asked == "yes" or awake.peak > given.card.usable
+    return asked == "yes" or awake.peak > basis.card.usable
 
 
-def _embedded(given: _Given) -> EnginePlan:
+def _embedded(basis: _Basis) -> EnginePlan:
     """The embedded engine; on a CPU all generators together, as they share its memory."""
-    config, card = given.config, given.card
-    bounded = card.is_gpu and not given.exact
+    config, card = basis.config, basis.card
+    bounded = card.is_gpu and not basis.exact
     return EnginePlan(
-        given.shape,
-        slots=given.largest("n_async"),
-        longest=given.longest,
-        bf16=given.formats.dtype == "bf16",
+        basis.shape,
+        slots=basis.largest("n_async"),
+        longest=basis.longest,
+        bf16=basis.formats.dtype == "bf16",
         on_gpu=card.is_gpu,
-        packed=not given.exact,
+        packed=not basis.exact,
         copies=max(config.generators, 1),
         share=round((config.gpu_memory or BESIDE_TRAINER) * card.total) if bounded else 0,
-        adapter_rank=config.lora if _shares_base(given, config.lora, on_gpu=card.is_gpu) else 0,
+        adapter_rank=config.lora if _shares_base(basis, config.lora, on_gpu=card.is_gpu) else 0,
     )

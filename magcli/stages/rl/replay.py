@@ -118,6 +118,6 @@ def _say_differences(config: Config, console: Console) -> None:
         if name in earlier:
             now[name] = earlier[name]
     changed = differences(earlier, now)
-    text = f"rl: replaying {config.updates} updates of {config.replay}, off-policy and without an engine; "
-    text += f"other than there: {changed}" if changed else "with the same options"
+    options = f"other than there: {changed}" if changed else "with the same options"
+    text = f"rl: replaying {config.updates} updates of {config.replay}, off-policy and without an engine; {options}"
     console.say(text, event="replay", replay=str(config.replay), updates=config.updates)

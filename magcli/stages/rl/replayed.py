@@ -34,9 +34,11 @@ def options_of_replayed(place: Path) -> dict[str, Any]:
     recorded = run_options.record(place) if stored.is_run else stored.history("rl")
     names = (*OF_MODEL, *OF_ROLLOUTS, *OF_TRAINING)
     options = {name: recorded[name] for name in names if recorded.get(name) is not None}
-    if bf16 := recorded.get(CHOSEN, {}).get("bf16"):
+    bf16 = recorded.get(CHOSEN, {}).get("bf16")
+    if bf16:
         options["bf16"] = bf16
-    if stages := recorded.get("stage"):
+    stages = recorded.get("stage")
+    if stages:
         options["stage"] = [_without_problems(stage) for stage in stages]
     options["updates"] = stored.count()
     return options

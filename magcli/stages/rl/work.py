@@ -79,6 +79,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     check_room(config, job.console, beside=_beside(config))
     model = previews.open_readable(config.model, config, config.system, job)
+    # The problems of the input, then those of the stages that have their own.
     pools = [all_rows(rows), *stage_rows(config.stage, reads(config) or (), job)]
     tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
     with graders.open_grader(config, config.reward, config.environment) as grader:
@@ -88,6 +89,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         usable = [previews.gradable(pool, grader, job) for pool in pools]
     for pool in usable:
         engines.require_usable(pool, job)
+
     stage_curriculum(config, usable)
     say_pool(config, usable[0], job.console)
     if model is None:
@@ -113,7 +115,8 @@ def forecast(config: Config, console: Console) -> None:
         _announce_memory(config, model, console)
     else:
         trainers.check_room("rl", config, console)
-        _announce_memory(config, model, console, check_stored(config, model).longest_prompt)
+        stored = check_stored(config, model)
+        _announce_memory(config, model, console, stored.longest_prompt)
 
 
 def _announce_memory(
@@ -145,7 +148,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     problems = all_rows(rows)
     with training.run_folder("rl", config, job, ["updates"]) as folder:
         source = Source("rl", folder.path, as_json(config), partial(samples_of, folder.path))
-        with open_trackers(config.track, source, job.console, resumed=bool(folder.metrics())) as log_lines:
+        is_resumed = bool(folder.metrics())
+        with open_trackers(config.track, source, job.console, resumed=is_resumed) as log_lines:
             formats = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
             needs = reads(config)
             pools = [] if needs is None else [problems, *stage_rows(config.stage, needs, job)]
@@ -155,8 +159,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             else:
                 say_pool(config, problems, job.console)
                 inputs = Inputs(config, model, formats, pools, job, folder, log_lines)
-                train_all = partial(_train if config.replay is None else train_replay, inputs)
-                trainers.again_when_lost("rl", train_all, folder, job.console)
+                train_once = _train if config.replay is None else train_replay
+                trainers.again_when_lost("rl", partial(train_once, inputs), folder, job.console)
         assert job.schema is not None
         yield from _rollouts(schema(config, job.schema), pools, folder)
 
@@ -256,13 +260,14 @@ def _surroundings(inputs: Inputs, machine: Machine, after_loss: bool) -> Iterato
         system = engines.system_text(config.system, model.thoughts)
         pools = [engines.answerable(pool, model, system, grader, job) for pool in inputs.problems]
         curriculum = stage_curriculum(config, pools)
-        own = Verifiers(grader, _entered_environment(config, model, stack))
+        environment = _entered_environment(config, model, stack)
+        own = Verifiers(grader, environment)
         usable = list(chain.from_iterable(pools))
         verifiers = open_verifiers(config, own, usable, cluster, job.console)
         held_out = None
         if config.eval_table is not None:
             held_out = heldout.open_held_out(
-                "rl", config, model, grader, system=config.system, seed=config.seed, environment=own.environment
+                "rl", config, model, grader, system=config.system, seed=config.seed, environment=environment
             )
         yield Surroundings(cluster, controller, model, usable, curriculum, verifiers, held_out)
 
@@ -281,10 +286,8 @@ def _opened_processes(
         return RunPlan.of(config, model, machine, formats=inputs.formats, ranks=ranks).forecast.fits
 
     console = inputs.job.console
-    with trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, fits=fits) as (
-        cluster,
-        controller,
-    ):
+    opening = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, fits=fits)
+    with opening as (cluster, controller):
         check_devices(config, cluster)
         note_layout(
             inputs.folder,
@@ -315,8 +318,10 @@ def stage_rows(stages: Sequence[StageOptions], needs: Sequence[str], job: Job) -
         DataError: a table lacks a column, or has no usable row.
     """
     pools = []
-    paths = [str(stage.data) for stage in stages if stage.data is not None]
-    for path in paths:
+    for stage in stages:
+        if stage.data is None:
+            continue
+        path = str(stage.data)
         source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
         pools.append(all_rows(rows))

@@ -61,10 +61,12 @@ class RunPlan:
             formats = formats_plan.expected(config.bf16, config.dtype, model, config.device, on_gpu=card.is_gpu)
         trainer = _trainer(config, model, card, formats, ranks or config.trainers)
         plan = _memory(config, model, card, trainer, formats, longest, step_tokens or config.step_tokens)
+        # What was left to the plan of the memory.
         trainer = replace(trainer, recomputes=plan.training.activation_checkpointing)
         if card.is_gpu and not config.micro_tokens:
             trainer = replace(trainer, micro_tokens=plan.training.micro_tokens)
-        return cls(trainer, formats, _forecast(config, model, card, plan, formats, longest))
+        forecast = _forecast(config, model, card, plan, formats, longest)
+        return cls(trainer, formats, forecast)
 
     def text(self) -> str:
         """The plan in one line."""

@@ -90,7 +90,8 @@ def _is_own(table: pa.Schema) -> bool:
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row a step."""
-    return pa.schema([pa.field("step", pa.int64()), *[pa.field(name, pa.float64()) for name in METRICS]])
+    metrics = [pa.field(name, pa.float64()) for name in METRICS]
+    return pa.schema([pa.field("step", pa.int64()), *metrics])
 
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
@@ -99,7 +100,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     model = previews.open_readable(config.model, config, config.system, job)
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
-    if model is None:
+    if model is None:  # it is not on this machine: only the columns can be checked
         _require_traces(job.schema, where)
         usable: int = sum(batch.num_rows for batch in rows)
         _announce_memory(config, templates.open_model(config.model, config), job.console)
@@ -144,13 +145,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.show_mask:
         _show(examples[: config.show_mask], model, job, where)
         return
+
     with ExitStack() as stack:
         _require_examples(examples, job, where)
         tokens = sum(len(example.tokens) for example in examples)
         step_tokens = config.step_tokens or default_step_tokens(tokens)
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
-        names = ("bf16", "dtype") if config.eval_table else ("bf16",)
+        names = ("bf16", "dtype") if config.eval_table else ("bf16",)  # dtype is that of the evaluating engine
         formats = training.resolve_formats(config, model, folder, job, names)
+        # A run that goes on renders its prompts with the same date and form of thoughts.
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)

@@ -112,7 +112,8 @@ class SharedEngines:
             threads = max(1, _threads() // len(self._devices))
         addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
         start_seconds = getattr(config, "deadline", START_SECONDS)
-        kind = ProcessKind("engine", _resources(cluster, config), Surroundings.of_this_process(threads), start_seconds)
+        surroundings = Surroundings.of_this_process(threads)
+        kind = ProcessKind("engine", _resources(cluster, config), surroundings, start_seconds)
         self.group = cluster.servers(kind, addresses, self._opener_of, stage=job.stage, console=job.console)
         self._opened: Opened | None = None
 

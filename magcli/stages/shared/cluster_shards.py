@@ -399,11 +399,10 @@ def _joined(run: ShardRun, job: Job) -> Rows:
     job.chosen |= whole.config.get(CHOSEN, {})
     job.drops.counts.update(whole.dropped)
     unread = sum(whole.dropped.get(reason, 0) for reason in UNREAD)
-    job.inputs.count = whole.rows_in - unread
+    job.inputs.count = whole.rows_in - unread  # ``rows_in`` of a job adds the unread ones
     for shard_tables in every_shard:
         job.tally.update(_tally(str(shard_tables.output)))
-    if job.drops.table is not None:
-        for shard_tables in every_shard:
+        if job.drops.table is not None:
             for batch in table.read(str(shard_tables.dropped)).rows:
                 job.drops.table.append(batch)
     for part in parts:

@@ -47,19 +47,21 @@ def open_engine(
     model = templates.open_model(config.model, config)
     dtype = sampling_format(model, config, job, unfinished)
     model = templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM))
-    spec = spec_of(model, config, dtype, expected or _expected(config, job))
     at_once = job.whole.at_once if job.whole is not None else 1
     slots = -(-config.num_slots // at_once)  # shards share the requests to a server
-    generator = open_generator(replace(spec, slots=slots, deadline=config.deadline), job.console)
+    spec = spec_of(model, config, dtype, expected or _expected(config, job))
+    spec = replace(spec, slots=slots, deadline=config.deadline)
+    generator = open_generator(spec, job.console)
     forms.record(generator.thoughts, job, unfinished)
     return generator
 
 
 def spec_of(model: Model, config: LocalEngineOptions, dtype: DType, expected: Sequence[Expected] | None) -> Spec:
     """The engine that options describe, as it starts for what is ``expected``; auto is the server of a URL."""
+    engine = "auto" if config.engine == "server" else config.engine
     return Spec(
         model,
-        "auto" if config.engine == "server" else config.engine,
+        engine,
         dtype,
         config.num_slots,
         config.deterministic,

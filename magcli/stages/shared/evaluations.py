@@ -66,7 +66,9 @@ def sides_of(
         is_metrics = "metric" in source.schema.names
         problems = stored_problems(Path(source.name), console) if is_metrics else _graded(source, stage)
         merged = {suite: equality.merge(of_suite, ks) for suite, of_suite in problems.items()}
-        sides.append(Side(label, models.get(label) or _estimates(merged, ks, seed), merged))
+        stored_estimates = models.get(label)
+        estimates = stored_estimates or _estimates(merged, ks, seed)
+        sides.append(Side(label, estimates, merged))
     side_names = distinct(side.name for side in sides)
     return [side._replace(name=name) for side, name in zip(sides, side_names, strict=True)]
 
@@ -89,8 +91,16 @@ def _graded(source: Source, stage: str) -> dict[str, list[Problem]]:
 
 
 def _as_estimate(row: Mapping[str, Any]) -> Estimate:
-    low, high = (float("nan") if row[end] is None else row[end] for end in ("low", "high"))
-    return Estimate(row["metric"], row["value"], low, high, row["num_problems"], row["num_samples"])
+    # Tables have null in place of NaN, the bounds of a single problem.
+    low, high = row["low"], row["high"]
+    return Estimate(
+        row["metric"],
+        row["value"],
+        float("nan") if low is None else low,
+        float("nan") if high is None else high,
+        row["num_problems"],
+        row["num_samples"],
+    )
 
 
 def _estimates(
@@ -163,7 +173,8 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
 def _report_timeouts(completions: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> None:
     """Report how many verdicts timed out, perhaps only because the machine was busy."""
     for suite, rows in completions.items():
-        if late := sum(row.get("reason") == "timeout" for row in rows):
+        late = sum(row.get("reason") == "timeout" for row in rows)
+        if late:
             text = f"{late} of {len(rows)} verdicts took longer than --verify-deadline and count as wrong"
             job.console.say(f"{suite}: {text}" if suite else text, event="verdict-timeouts", suite=suite, count=late)
 

@@ -45,12 +45,17 @@ def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) ->
     total = sum(counted.values())
     share = sum(correct.values()) / total
     variance = share * (1 - share)  # of one completion
-    spread = sum((correct.get(id, 0) - share * number) ** 2 for id, number in counted.items())
+    deviations = [correct.get(id, 0) - share * number for id, number in counted.items()]  # of each problem
+    spread = sum(deviation**2 for deviation in deviations)
     # The number of independent completions with this variance between problems.
     size = variance * total * total / spread if spread else len(counted)
     size = min(size, total)
+
+    # Wilson's interval: the middle is pulled towards 1/2, the more the fewer completions there are.
     z = 1.96  # the normal quantile of a two-sided 95% interval
     shrinks = 1 + z * z / size
     middle = (share + z * z / (2 * size)) / shrinks
     reach = z / shrinks * (variance / size + z * z / (4 * size * size)) ** 0.5
-    return share, max(0.0, middle - reach), min(1.0, middle + reach)
+    low = max(0.0, middle - reach)
+    high = min(1.0, middle + reach)
+    return share, low, high

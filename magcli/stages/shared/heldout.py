@@ -154,10 +154,11 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
     """
     columns = PROBLEM_COLUMNS[:1] if grader.is_custom else PROBLEM_COLUMNS
     source = tables.read_table(str(path), tables.PROBLEM_ROLES)
-    new_names = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
-    schema = pa.schema([field.with_name(new_names.get(field.name, field.name)) for field in source.schema])
-    require(schema, columns, stage=stage, where=str(path))
-    rows = all_rows(batch.rename_columns(schema.names) for batch in source.rows)
+    new_of = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
+    names = [new_of.get(name, name) for name in source.schema.names]
+    fields = [field.with_name(name) for field, name in zip(source.schema, names, strict=True)]
+    require(pa.schema(fields), columns, stage=stage, where=str(path))
+    rows = all_rows(batch.rename_columns(names) for batch in source.rows)
     if not rows:
         raise DataError(f"{stage}: {path} holds no problems")
     problems = [_checked(stage, row, number, path, grader) for number, row in enumerate(rows)]

@@ -308,8 +308,8 @@ def check_engine(stage: str, config: EngineOptions) -> None:
         _check_server(stage, config)
     usage(is_url or config.engine != "server", f"{stage}: --engine server needs a URL as --model")
     check_template(stage, config)
-    ids = [item for item in config.stop if item.isdecimal()]
-    usage(not (is_url and ids), f"{stage}: --stop {','.join(ids)}: a server takes texts, not ids")
+    token_ids = [item for item in config.stop if item.isdecimal()]
+    usage(not (is_url and token_ids), f"{stage}: --stop {','.join(token_ids)}: a server takes texts, not ids")
     check_local_engine(stage, config)
 
 
@@ -324,10 +324,11 @@ def _check_server(stage: str, config: EngineOptions) -> None:
 
 def check_template(stage: str, config: TemplateOptions) -> None:
     """A chat template that can be compiled, and variables of the form key=value."""
-    pairs = not config.template_args or "=" in config.template_args[0]
+    begins_with_key = not config.template_args or "=" in config.template_args[0]
     names = template_variables(config)
+    are_names = all(name.isidentifier() for name in names)
     text = f"{stage}: --template-args must be key=value, such as enable_thinking=false"
-    usage(pairs and all(name.isidentifier() for name in names), text)
+    usage(begins_with_key and are_names, text)
     for name in names:
         usage(name not in RESERVED_VARIABLES, f"{stage}: --template-args cannot set {name}, which magcli sets")
     template_source(config)

@@ -188,6 +188,8 @@ def check_ids(stage: str, problems: Iterable[Mapping[str, Any]], *, custom_rewar
         first = first_rows.setdefault(row["id"], row)
         if first is row:
             continue
-        columns = (first.keys() & row.keys()) - {PASS_RATE} if custom_reward else GRADED_BY
+        columns: Collection[str] = GRADED_BY
+        if custom_reward:
+            columns = (first.keys() & row.keys()) - {PASS_RATE}
         if any(first.get(name) != row.get(name) for name in columns):
             raise DataError(f"{stage}: id {row['id']!r} belongs to two different problems; make the ids unique")

@@ -81,10 +81,12 @@ def _show_statistics(rows: Rows, schema: pa.Schema, job: Job) -> None:
         for name, statistics in columns.items():
             statistics.add(batch.column(name))
     width = max(map(len, columns), default=0)
-    lines = [f"{name:<{width}}  {statistics.text()}" for name, statistics in columns.items()]
-    text = "\n".join([f"{num_rows:,} rows", *lines])
-    as_json = {name: statistics.as_json() for name, statistics in columns.items()}
-    job.console.print(text, event="stats", rows=num_rows, columns=as_json)
+    lines = [f"{num_rows:,} rows"]
+    as_json = {}
+    for name, statistics in columns.items():
+        lines.append(f"{name:<{width}}  {statistics.text()}")
+        as_json[name] = statistics.as_json()
+    job.console.print("\n".join(lines), event="stats", rows=num_rows, columns=as_json)
 
 
 def _print_lines(config: Config, rows: Rows) -> None:
@@ -126,7 +128,9 @@ def _row(row: dict[str, Any], number: int, config: Config, thoughts: ThoughtForm
         text = _cell(value, thoughts)
         if config.width and len(text) > config.width:
             text = f"{text[: config.width]}... ({len(text)} characters)"
-        lines.append(f"{name}: " + text.replace("\n", "\n" + " " * (len(name) + 2)))
+        label = f"{name}: "
+        next_line = "\n" + " " * len(label)  # aligned with the first one
+        lines.append(label + text.replace("\n", next_line))
     return "\n".join(lines)
 
 
@@ -163,12 +167,15 @@ def _turn(turn: dict[str, Any], form: ThoughtForm) -> str:
 
     One without text, such as a tool call, shows its other fields.
     """
-    if full_text := _with_thoughts(turn, form):
-        return f"[{turn['role']}] {full_text}"
-    if (text := turn.get("content")) is not None:
-        return f"[{turn['role']}] {text}"
+    role = f"[{turn['role']}]"
+    full_text = _with_thoughts(turn, form)
+    if full_text:
+        return f"{role} {full_text}"
+    text = turn.get("content")
+    if text is not None:
+        return f"{role} {text}"
     others = {key: value for key, value in turn.items() if key not in ("role", "content") and value is not None}
-    return f"[{turn['role']}] {others}" if others else f"[{turn['role']}]"
+    return f"{role} {others}" if others else role
 
 
 def _with_thoughts(turn: dict[str, Any], form: ThoughtForm) -> str:

@@ -53,7 +53,9 @@ class Config(options.GenerationOptions, options.EngineOptions, options.ClusterOp
 
 def unshardable_reason(config: Config) -> str:
     """Rows are selected by their ids; only row numbers refer to the whole table."""
-    return "--by position needs the row numbers of the whole table" if config.from_ and config.by == "position" else ""
+    if config.from_ and config.by == "position":
+        return "--by position needs the row numbers of the whole table"
+    return ""
 
 
 def reads(config: Config) -> tuple[str, ...]:
@@ -63,8 +65,8 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    unknown = [name for name in config.languages if name not in NAMES]
     usage(len(config.languages) > 0, "translate.languages: no language given")
+    unknown = [name for name in config.languages if name not in NAMES]
     usage(not unknown, f"translate.languages: unknown {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     usage(bool(config.model or config.from_), "translate: give --model, --from or both")
     usage(config.from_ is not None or config.by == "id", "translate: --by position requires --from")

@@ -29,6 +29,8 @@ from magcli.stages.translate import Config, reads
 from magcli.verify.language import MIXED, UNDECIDED, identify
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
@@ -70,14 +72,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Translate the selected rows."""
     choice = LanguageChoice(config.fraction, config.languages)
     if config.from_:
-
-        def warn(text: str) -> None:
-            job.console.warn(f"translate: {text}")
-
-        texts = read_translations(config.from_, config.by, config.languages, warn)
-        if config.by != "id":
-            rows = _complete(rows, job)
-        rows = with_translations(rows, texts, config.by, choice)
+        rows = _with_texts_of(config, config.from_, rows, choice, job)
     generator = engines.open_engine(config, job) if config.model else None
     assert job.schema is not None
     out = schema(config, job.schema)
@@ -94,7 +89,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             await generator.close()
 
     size = MAX_UNIT
-    if config.fraction:
+    if config.fraction:  # a unit has about one row to translate
         rows_a_selected = max(1, int(1 / config.fraction))
         size = min(MAX_UNIT, rows_a_selected)
     yield from each_row(
@@ -108,6 +103,18 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         unit="problems",
         completions=finished if generator else None,
     )
+
+
+def _with_texts_of(config: Config, table: Path, rows: Rows, choice: LanguageChoice, job: Job) -> Rows:
+    """The rows with the translations of a table, by ids or by row numbers."""
+
+    def warn(text: str) -> None:
+        job.console.warn(f"translate: {text}")
+
+    texts = read_translations(table, config.by, config.languages, warn)
+    if config.by != "id":
+        rows = _complete(rows, job)
+    return with_translations(rows, texts, config.by, choice)
 
 
 def report(config: Config, rows: Rows, job: Job) -> Rows:
