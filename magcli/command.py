@@ -357,7 +357,7 @@ def _with_kept_pipes(stage: Stage, config: Any) -> Any:
         parts = value if isinstance(value, tuple) else (value,)
         if not any(_is_pipe(part) and str(part) not in written for part in parts):
             continue
-        kept = tuple(_kept_pipe(part) for part in parts)
+        kept = tuple(part if str(part) in written else _kept_pipe(part) for part in parts)
         changes[field.name] = kept if isinstance(value, tuple) else kept[0]
     return dataclasses.replace(config, **changes) if changes else config
 
