@@ -360,6 +360,7 @@ def _excerpt(tree: ast.Module, names: Sequence[str]) -> str:
     """The tested expression of a single assert, the first line of any other script."""
     match tree.body:
         case [ast.Assert(ast.Compare(one, [ast.Eq() | ast.Is()], [other]))]:
+            # Of "f(1) == 2" the verdict names f(1).
             own = [side for side in (one, other) if mentions(side, names)]
             text = ast.unparse(own[0] if len(own) == 1 else tree.body[0].test)  # type: ignore[attr-defined]
         case [ast.Assert(test)]:
