@@ -132,6 +132,7 @@ def unify(left: Shape | None, right: Shape | None) -> Shape | None:
 
 
 def _common_number(left: Shape, right: Shape) -> Shape | None:
+    """The shape of two different numbers; None for a float beside an integer that it cannot represent."""
     kinds = {left, right}
     if kinds == {"int64", "float64"}:
         return "float64"
@@ -144,12 +145,15 @@ def _unify_nested(left: Shape, right: Shape) -> Shape | None:
     if left[0] == "list":
         inner = unify(left[1], right[1])
         return None if inner is None else ("list", inner)
+    # A key that one of them lacks is null there.
     parts = dict(left[1])
     for key, part in right[1]:
         parts[key] = unify(parts.get(key, "null"), part)
         if parts[key] is None:
             return None
-    return None if len(parts) > MAX_KEYS else ("struct", tuple(parts.items()))
+    if len(parts) > MAX_KEYS:
+        return None
+    return "struct", tuple(parts.items())
 
 
 def _is_storable(shape: Shape) -> bool:
