@@ -91,8 +91,9 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     turns = _first(CONVERSATIONS, names)
     if turns:
         plain = {name: value for name, value in row.items() if name not in TRACE_VERDICTS}
+        messages = _messages(row[turns], row.get("system"), form)
         verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
-        yield {**plain, "messages": _messages(row[turns], row.get("system"), form), **_verdict(verdict)}
+        yield {**plain, "messages": messages, **_verdict(verdict)}
         return
     is_completion = row.get("prompt") is not None and "completion" in row
     prompt = "prompt" if is_completion else _first(TRACE_PROMPTS, names)
@@ -113,8 +114,10 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     if verdict_column == "score":
         plain |= _score(row["score"])
     if not isinstance(samples, list):
-        yield {**plain, "completion": _completion(_only(reasoning), samples, form), **_verdict(verdicts[0])}
+        completion = _completion(_only(reasoning), samples, form)
+        yield {**plain, "completion": completion, **_verdict(verdicts[0])}
         return
+    # An empty list is a row without a completion, which is counted as such.
     if not samples:
         yield {**plain, "completion": None}
     for number, text in enumerate(samples):
@@ -125,7 +128,10 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
 
 def _first(candidates: Sequence[str], names: Sequence[str]) -> str | None:
     """The first of the candidates that is among the names."""
-    return next((name for name in candidates if name in names), None)
+    for name in candidates:
+        if name in names:
+            return name
+    return None
 
 
 def _prompt(row: Row, column: str) -> Any:

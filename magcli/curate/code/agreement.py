@@ -152,12 +152,13 @@ def _judge_test(
     """The outcome of a test and the group that counts as right; ``needed`` votes replace an output."""
     votes = Counter(run.group for run in runs if run.solution in voting and run.group is not None)
     max_votes = max(votes.values(), default=0)
-    first = [group for group, count in votes.items() if count == max_votes]
+    leading = [group for group, count in votes.items() if count == max_votes]
+    # In a tie, the output that the test has wins; two others decide nothing.
     winner = None
-    if RIGHT in first:
+    if RIGHT in leading:
         winner = RIGHT
-    elif len(first) == 1:
-        winner = first[0]
+    elif len(leading) == 1:
+        winner = leading[0]
     if winner is None or max_votes < agreement * len(voting):
         return "disagree", None
     if winner == RIGHT:
@@ -171,7 +172,10 @@ def _judge_test(
 
 def _output(runs: Iterable[Cell], group: int | None) -> str | None:
     """The output that represents a group of wrong outputs."""
-    return next((run.output for run in runs if run.group == group and run.output is not None), None)
+    for run in runs:
+        if run.group == group and run.output is not None:
+            return run.output
+    return None
 
 
 def _drop_reason(

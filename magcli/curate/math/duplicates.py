@@ -18,7 +18,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -109,7 +109,8 @@ class StatementIndex:
         """The rows of one statement without the first one, or all of them if their answers contradict each other."""
         first = rows[0]
         answers = {row: self.keys[row][1] for row in rows}
-        contradicting = {answer for answer in set(answers.values()) if not self._are_equal(answers[first], answer)}
+        distinct_answers = set(answers.values())
+        contradicting = {answer for answer in distinct_answers if not self._are_equal(answers[first], answer)}
         if not contradicting:
             for row in rows[1:]:
                 yield Duplicate(row, "duplicate", first)
@@ -162,12 +163,13 @@ def components(shingles: Sequence[frozenset[str]], similarity: float) -> list[li
                 size[first] += size[second]
         own_leader = _leader(leader, row)
         size[own_leader] += 1
+        # Later rows are compared with the first members of a large component only.
         if size[own_leader] <= MAX_LINKED:
             index.insert(row, min_hash)
-    found: dict[int, list[int]] = {}
+    members: dict[int, list[int]] = {}
     for row in range(len(shingles)):
-        found.setdefault(_leader(leader, row), []).append(row)
-    return [component for component in found.values() if len(component) > 1]
+        members.setdefault(_leader(leader, row), []).append(row)
+    return [component for component in members.values() if len(component) > 1]
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
@@ -182,6 +184,7 @@ def _groups(digests: "array[int]", rows: Sequence[int]) -> Iterator[list[int]]:
     chosen = np.asarray(rows, np.int64)
     values = np.frombuffer(digests, np.uint64)[chosen] if len(chosen) else np.zeros(0, np.uint64)
     order = np.argsort(values, kind="stable")
+    # Where the next digest begins.
     edges = np.flatnonzero(np.diff(values[order])) + 1
     for start, end in pairwise([0, *edges.tolist(), len(order)]):
         if end - start > 1:
@@ -286,11 +289,12 @@ def index_evaluations(paths: Iterable[Path], suites: Mapping[str, Sequence[Row]]
                 f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(columns)}"
             )
         context = context_columns(columns)
-        rows = (row for batch in source.rows for row in to_rows(batch))
+        rows = chain.from_iterable(map(to_rows, source.rows))
         for number, row in enumerate(rows):
-            id = str(row["id"] if row.get("id") is not None else number)
+            id = row.get("id")
+            name = str(number if id is None else id)
             statement = with_context(context_of(row, context), str(row[column] or ""))
-            _add_forms(index, EvaluationRow(short_name, id), statement, row)
+            _add_forms(index, EvaluationRow(short_name, name), statement, row)
     for name, problems in (suites or {}).items():
         for problem in problems:
             _add_forms(index, EvaluationRow(name, str(problem["id"])), str(problem["prompt"]), problem)
