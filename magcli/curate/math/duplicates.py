@@ -122,8 +122,9 @@ class StatementIndex:
 
     def _reworded(self, rows: Sequence[int]) -> Iterator[Duplicate]:
         """Those of similar rows that state the problem of an earlier one in other words."""
-        words = [words_of(self.statements[row]) for row in rows]
-        strict = not any(_DIGIT.search(self.statements[row]) for row in rows)
+        statements = [self.statements[row] for row in rows]
+        words = [words_of(statement) for statement in statements]
+        has_numbers = any(map(_DIGIT.search, statements))
         differing = [changes(words[0], others) for others in words]
         positions = gaps(differing)
         # Rows that fill the gaps of their template differently are different problems.
@@ -131,7 +132,7 @@ class StatementIndex:
         for index, row in enumerate(rows):
             alike = kept.setdefault(filled_in(differing[index], positions), [])
             for first in alike[:MAX_COMPARED]:
-                if same_problem(changes(words[first], words[index]), strict=strict):
+                if same_problem(changes(words[first], words[index]), strict=not has_numbers):
                     yield Duplicate(row, "near-duplicate", rows[first])
                     break
             else:
@@ -308,16 +309,18 @@ def _add_forms(index: EvaluationIndex, source: EvaluationRow, statement: str, ro
 
 def _forms(statement: str, row: Row) -> list[str]:
     """A statement as it is, and as cleaning leaves it: with and without its options. Their words differ."""
-    options = next((row[name] for name in names.OPTIONS if row.get(name)), None)
-    complete = append_options(statement, options)
+    stated_options = [row[name] for name in names.OPTIONS if row.get(name)]
+    complete = append_options(statement, stated_options[0] if stated_options else None)
     forms = [statement, complete]
     if listed := split_options(complete):
         forms.append(as_open_question(listed, "").stem)
-    answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
-    if answer is not None:
-        cleaned = clean(complete, str(answer), parsable=lambda _: True)
+    answers = [row[name] for name in ANSWERS if row.get(name) is not None]
+    if answers:
+        # Any answer, as the evaluation problem is not graded here.
+        cleaned = clean(complete, str(answers[0]), parsable=lambda _: True)
         if isinstance(cleaned, Kept):
             forms.append(cleaned.prompt)
+    # Forms with the same words are matched as one.
     by_words = {tuple(tokens_of(form)): form for form in forms}
     return list(by_words.values())
 

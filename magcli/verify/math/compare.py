@@ -294,6 +294,7 @@ def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[b
     is_word = len(a) > 3 and a.isalpha()
     if (a and a == b) or (is_word and a.casefold() == b.casefold()):
         return True, "text"
+    # A raw tree has the reason for which it was not parsed; a budget says more than the others.
     reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
     specific = [reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")]
     return False, specific[0] if specific else "unparsable"

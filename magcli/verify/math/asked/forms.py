@@ -102,10 +102,11 @@ def _unreduced(text: str) -> int:
     pairs = [(int(above), int(below)) for above, below in _fractions(bare)]
     if ratio := _WHOLE_RATIO.fullmatch(bare):
         pairs.append((int(ratio[1]), int(ratio[2])))
+    # A denominator 1 is left out in lowest terms.
     unreduced_pairs = [pair for pair in pairs if math.gcd(*pair) > 1 or pair[1] == 1]
+    unreduced_roots = list(filter(_is_unreduced_root, _ROOT.finditer(bare)))
     factors_one = _FACTOR_ONE.findall(bare)
-    unreduced_roots = [root for root in _ROOT.finditer(bare) if _is_unreduced_root(root)]
-    return len(unreduced_pairs) + len(factors_one) + len(unreduced_roots)
+    return len(unreduced_pairs) + len(unreduced_roots) + len(factors_one)
 
 
 def _fractions(text: str) -> Iterator[tuple[str, str]]:

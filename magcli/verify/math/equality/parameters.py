@@ -130,8 +130,8 @@ def _moves(expr: Expr, parameter: str) -> bool:
     if expr.op not in ("tuple", "matrix", "list"):
         return False
     # x=1+t, y=2t
-    named = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
-    coordinates = [part.args[-1] for part in expr.args] if named else expr.args
+    are_named = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
+    coordinates = [part.args[-1] for part in expr.args] if are_named else expr.args
     letters_of_moving = [letters for letters in map(symbols, coordinates) if letters]
     return len(letters_of_moving) > 1 and set().union(*letters_of_moving) == {parameter}
 
