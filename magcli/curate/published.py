@@ -90,10 +90,7 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     names = [name for name, value in row.items() if value is not None]
     turns = _first(CONVERSATIONS, names)
     if turns:
-        plain = {name: value for name, value in row.items() if name not in TRACE_VERDICTS}
-        messages = _messages(row[turns], row.get("system"), form)
-        verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
-        yield {**plain, "messages": messages, **_verdict(verdict)}
+        yield _conversation(row, turns, names, form)
         return
     is_completion = row.get("prompt") is not None and "completion" in row
     prompt = "prompt" if is_completion else _first(TRACE_PROMPTS, names)
@@ -124,6 +121,14 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
         thoughts = reasoning[number] if isinstance(reasoning, list) and number < len(reasoning) else None
         completion = _completion(thoughts, text, form)
         yield {**plain, "sample": number, "completion": completion, **_verdict(verdicts[number])}
+
+
+def _conversation(row: Row, turns: str, names: Sequence[str], form: ThoughtForm) -> dict[str, Any]:
+    """The trace of a row with a conversation in column ``turns``."""
+    plain = {name: value for name, value in row.items() if name not in TRACE_VERDICTS}
+    messages = _messages(row[turns], row.get("system"), form)
+    verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
+    return {**plain, "messages": messages, **_verdict(verdict)}
 
 
 def _first(candidates: Sequence[str], names: Sequence[str]) -> str | None:

@@ -125,11 +125,7 @@ def decide(runs: Sequence[Cell], labels: Mapping[int, Label], rules: Rules) -> D
         if outcome in ("kept", "replaced"):
             right_groups[test] = group
             outputs[test] = None if group == RIGHT else _output(test_runs, group)
-    failing = set()
-    for run in runs:
-        is_judged = run.test in right_groups and run.verdict != "unrun"
-        if is_judged and run.group != right_groups[run.test]:
-            failing.add(run.solution)
+    failing = _failing(runs, right_groups)
     wrong = {run.solution for run in runs if labels[run.solution] == "wrong"}
     passing = sorted(wrong - failing)
     reason, detail = _drop_reason(outcomes, voting, voting - failing, len(right_groups), rules)
@@ -138,6 +134,16 @@ def decide(runs: Sequence[Cell], labels: Mapping[int, Label], rules: Rules) -> D
         detail = f"{len(passing)} of {len(wrong)} wrong solutions pass"
     dropped = {outcome: count for outcome, count in outcomes.items() if outcome not in ("kept", "replaced")}
     return Decision(reason, detail, outputs, dropped, len(wrong), passing)
+
+
+def _failing(runs: Iterable[Cell], right_groups: Mapping[int, int | None]) -> set[int]:
+    """The solutions that fail a kept test; ``right_groups`` has the group of its right output."""
+    failing = set()
+    for run in runs:
+        is_judged = run.test in right_groups and run.verdict != "unrun"
+        if is_judged and run.group != right_groups[run.test]:
+            failing.add(run.solution)
+    return failing
 
 
 def voters(runs: Iterable[Cell], labels: Mapping[int, Label]) -> set[int]:

@@ -164,7 +164,7 @@ def _unified(one: Type, other: Type) -> Type:
         inner = one.parts[0] if one.kind == "optional" else one
         other_inner = other.parts[0] if other.kind == "optional" else other
         return Type("optional", (_unified(inner, other_inner),))
-    # The numbers are in the order in which they hold each other.
+    # The later of two types of numbers holds the values of both.
     if one.kind in _NUMBERS and other.kind in _NUMBERS:
         return max(one, other, key=lambda number: _NUMBERS.index(number.kind))
     if {one.kind, other.kind} <= {"list", "tuple"}:

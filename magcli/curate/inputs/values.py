@@ -146,6 +146,7 @@ def series_of(pieces: Sequence[Piece]) -> list[Series]:
         slot, words = piece.line.tail, piece.tail
         if slot is not None and words:
             tails.append(Series(slot, [piece.scope] * len(words), [*words]))
+    # By group of lines and slot.
     columns: dict[tuple[int, int], Series] = {}
     for number, piece in enumerate(pieces, 1):
         # A line outside of repetitions is a group of its own.

@@ -148,6 +148,7 @@ def judge(
     seconds = max_seconds(limits, len(parsed_tests), canonical, checker)
     deadline = time.monotonic() + seconds
     job = _Job(program, canonical, parsed_tests, limits, rule, checker, partial, seconds, deadline, sandbox)
+    # A failure of the machine says nothing about the program.
     for _ in range(MAX_ATTEMPTS):
         verdict = _run_tests(job)
         if verdict.reason != "infra-error" or time.monotonic() > deadline:

@@ -201,7 +201,6 @@ def _expected(output: str, problem_names: frozenset[str]) -> str:
     """The expected value as an expression of Python. Raises DataError if it has none."""
     try:
         node = ast.parse(output.strip(), mode="eval").body
-        # Of a name that nobody defines, the text is no Python.
         defined = _KNOWN - problem_names
         if defined.issuperset(names_in(node)):
             return ast.unparse(node)

@@ -43,7 +43,7 @@ def _kind_of_region(expr: Expr) -> str:
     if expr.op == "rel" and any(sign in expr.name for sign in ("<", ">", "le", "ge", "≤", "≥")):
         return "inequality"
     kinds = set(map(_kind_of_region, expr.args))
-    # A set builder contains inequalities, which may contain intervals.
+    # The outermost notation first: a set builder contains inequalities.
     for kind in ("builder", "inequality", "interval"):
         if kind in kinds:
             return kind

@@ -130,7 +130,7 @@ def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
         # Two equal times in one notation are one tree, which is not compared again.
         return a.op == b.op and "clock" in names and same_time(a, b), "literal"
     if b.op == "ratio":
-        # With a term 0 the products below would be equal whatever the other terms are.
+        # With a term 0 the cross products would be equal whatever the other terms are.
         if len(a.args) != len(b.args) or num(0) in a.args + b.args:
             return False, "literal"
         return _are_proportional(a.args, b.args), "ratio"

@@ -194,7 +194,7 @@ def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[s
     usual = [name for name in sorted(own) if is_constant_name(name)]
     if usual:
         return usual
-    # K stands for a constant only beside C or C_1, as a lowercase c may be a coefficient.
+    # Other letters stand for a constant only if the other side has C or C_1, as c may be a coefficient.
     explicit = any(name == "C" or "_" in name for name in other if is_constant_name(name))
     if not explicit:
         return []

@@ -226,7 +226,7 @@ def _choice(plain: str) -> Expr | None:
     if small and _OTHER_SMALL_LABEL.search(text):
         return None
     value = parse_answer(text)
-    # Prose after a capital letter is the text of a choice; what looks like mathematics must be an answer.
+    # Only after a capital letter may the text be prose, without LaTeX.
     if value.op == "raw" and (small or "\\" in text):
         return None
     return Expr("choice", (value,), labelled["braced"] or labelled["marked"] or small)
