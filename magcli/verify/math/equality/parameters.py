@@ -221,8 +221,8 @@ def expand_signs(expr: Expr) -> Expr:
         return expr._replace(args=tuple(values))
     if expr.op == "rel" and expr.name == "=" and _both_tuples(expr):
         # (x,y)=(1,2) is x=1, y=2.
-        names, values = expr.args
-        pairs = zip(names.args, values.args, strict=True)
+        letters, point = expr.args
+        pairs = zip(letters.args, point.args, strict=True)
         return Expr("list", tuple(Expr("rel", pair, "=") for pair in pairs))
     readings = _readings(expr)
     return readings[0] if len(readings) == 1 else Expr("list", readings)

@@ -93,8 +93,8 @@ def _interval(expr: Expr) -> Region | None:
     low, high = expr.args
     if as_float(low) >= as_float(high):
         return None
-    opening, closing = expr.name
-    return Region((Interval(low, opening == "[", high, closing == "]"),))
+    low_closed, high_closed = expr.name.startswith("["), expr.name.endswith("]")
+    return Region((Interval(low, low_closed, high, high_closed),))
 
 
 def _set_operation(expr: Expr) -> Region | None:
