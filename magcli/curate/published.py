@@ -91,9 +91,7 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     names = [name for name, value in row.items() if value is not None]
     turns = _first(CONVERSATIONS, names)
     if turns:
-        plain = {name: value for name, value in row.items() if name not in TRACE_VERDICTS}
-        verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
-        yield {**plain, "messages": _messages(row[turns], row.get("system"), form), **_verdict(verdict)}
+        yield _conversation(row, turns, names, form)
         return
     is_completion = row.get("prompt") is not None and "completion" in row
     prompt = "prompt" if is_completion else _first(TRACE_PROMPTS, names)
@@ -114,8 +112,10 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     if verdict_column == "score":
         plain |= _score(row["score"])
     if not isinstance(samples, list):
-        yield {**plain, "completion": _completion(_only(reasoning), samples, form), **_verdict(verdicts[0])}
+        completion = _completion(_only(reasoning), samples, form)
+        yield {**plain, "completion": completion, **_verdict(verdicts[0])}
         return
+    # An empty list is a row without a completion, which is counted as such.
     if not samples:
         yield {**plain, "completion": None}
     for number, text in enumerate(samples):
@@ -124,9 +124,20 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
         yield {**plain, "sample": number, "completion": completion, **_verdict(verdicts[number])}
 
 
+def _conversation(row: Row, turns: str, names: Sequence[str], form: ThoughtForm) -> dict[str, Any]:
+    """The trace of a row with a conversation in column ``turns``."""
+    plain = {name: value for name, value in row.items() if name not in TRACE_VERDICTS}
+    messages = _messages(row[turns], row.get("system"), form)
+    verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
+    return {**plain, "messages": messages, **_verdict(verdict)}
+
+
 def _first(candidates: Sequence[str], names: Sequence[str]) -> str | None:
     """The first of the candidates that is among the names."""
-    return next((name for name in candidates if name in names), None)
+    for name in candidates:
+        if name in names:
+            return name
+    return None
 
 
 def _prompt(row: Row, column: str) -> Any:

@@ -76,9 +76,9 @@ async def sample_problem(
         if images:
             raise UsageError(f"row {row['id']} has images, which no --environment reads")
         episodes = await plan.episodes.complete(generator, row, messages, plan.sampling, seeds)
+        played = zip(indices, seeds, episodes, strict=True)
         return [
-            Sample(index, seed, episode.completion, episode.messages, episode.reward)
-            for index, seed, episode in zip(indices, seeds, episodes, strict=True)
+            Sample(index, seed, episode.completion, episode.messages, episode.reward) for index, seed, episode in played
         ]
     if not images:
         completions = await generator.complete(messages, plan.sampling, seeds=seeds)
@@ -86,9 +86,8 @@ async def sample_problem(
         completions = await generator.complete_with_images(messages, images, plan.sampling, seeds=seeds)
     else:
         raise UsageError(f"row {row['id']} has images, which only vision-language models with --engine torch read")
-    return [
-        Sample(index, seed, completion) for index, seed, completion in zip(indices, seeds, completions, strict=True)
-    ]
+    drawn = zip(indices, seeds, completions, strict=True)
+    return [Sample(index, seed, completion) for index, seed, completion in drawn]
 
 
 @dataclass

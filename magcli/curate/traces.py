@@ -112,13 +112,17 @@ def select(
     rates = pass_rates or measured_pass_rates(late)
     right = _filter(late, lambda trace: trace.correct is not False, "wrong", dropped)
     whole = _filter(right, lambda trace: not trace.cut, "cut", dropped)
-    min_tokens = quantile([trace.num_tokens for trace in whole if trace.correct], shortest)
+    lengths_of_correct = [trace.num_tokens for trace in whole if trace.correct]
+    min_tokens = quantile(lengths_of_correct, shortest)
     long = _filter(whole, lambda trace: trace.correct is None or trace.num_tokens >= min_tokens, "short", dropped)
     chosen = bounded(long, dropped, per_problem=per_problem, seed=seed, same=same)
     copies: dict[int, int] = {}
     for row, trace in chosen.items():
-        rate = rates.get(trace.problem, 1.0)
-        mean = 1.0 if trace.correct is None else mean_copies(rate, hardest=hardest)
+        if trace.correct is None:
+            mean = 1.0
+        else:
+            pass_rate = rates.get(trace.problem, 1.0)
+            mean = mean_copies(pass_rate, hardest=hardest)
         copies[row] = num_copies(mean, key=trace.key, seed=seed)
     return Selection(copies, dropped)
 
@@ -141,12 +145,13 @@ def _filter(
 
 def measured_pass_rates(candidates: Iterable[Candidate]) -> dict[str, float]:
     """The fraction of correct completions of each problem among the graded ones."""
-    tally: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    right: Counter[str] = Counter()
+    graded: Counter[str] = Counter()
     for candidate in candidates:
         if candidate.correct is not None:
-            tally[candidate.problem][0] += candidate.correct
-            tally[candidate.problem][1] += 1
-    return {problem: right / total for problem, (right, total) in tally.items()}
+            right[candidate.problem] += candidate.correct
+            graded[candidate.problem] += 1
+    return {problem: right[problem] / total for problem, total in graded.items()}
 
 
 def quantile(lengths: Sequence[int], share: float) -> int:
@@ -205,7 +210,9 @@ def mean_copies(pass_rate: float, *, hardest: float) -> float:
 def num_copies(mean: float, *, key: str, seed: int) -> int:
     """An integer number of copies with expectation ``mean`` over keys."""
     whole = math.floor(mean)
-    return whole + (unit(seed, "copies", key) < mean - whole)
+    # One more with the probability of the fractional part.
+    has_one_more = unit(seed, "copies", key) < mean - whole
+    return whole + has_one_more
 
 
 def num_instructions(others: int, fraction: float) -> int:
@@ -216,23 +223,23 @@ def num_instructions(others: int, fraction: float) -> int:
     """
     if not 0 <= fraction < 1:
         raise ValueError(f"the fraction of instructions must be in [0, 1), got {fraction}")
+    # The number n for which n / (n + others) is the fraction.
     return round(others * fraction / (1 - fraction))
 
 
 def sample(keys: Iterable[str], count: int, *, seed: int) -> dict[int, int]:
     """Select ``count`` rows by the hashes of their keys (or all if there are fewer), each used once."""
     ranks = ((unit(seed, "sample", key), row) for row, key in enumerate(keys))
-    return {row: 1 for _, row in heapq.nsmallest(count, ranks)}
+    chosen = [row for _, row in heapq.nsmallest(count, ranks)]
+    return dict.fromkeys(chosen, 1)
 
 
 def mix(copies: Mapping[str, Mapping[int, int]], *, seed: int) -> list[Pick]:
     """All copies of the selected rows of the named tables, deterministically shuffled."""
-    picks = [
-        Pick(source, row, copy)
-        for source, chosen in copies.items()
-        for row, times in chosen.items()
-        for copy in range(times)
-    ]
+    picks = []
+    for source, copies_of_rows in copies.items():
+        for row, num in copies_of_rows.items():
+            picks += [Pick(source, row, copy) for copy in range(num)]
     return sorted(picks, key=lambda pick: (unit(seed, "mix", *map(str, pick)), pick))
 
 

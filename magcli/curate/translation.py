@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -159,7 +159,7 @@ def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callab
             f"{path} has no column language, so give a single language in --languages, not {','.join(languages)}"
         )
     texts: Texts = {}
-    rows = (row for batch in source.rows for row in to_rows(batch))
+    rows = chain.from_iterable(map(to_rows, source.rows))
     for number, row in enumerate(rows):
         key = row["id"] if by == "id" else row.get("position", number)
         language = row.get("language") or languages[0]

@@ -59,7 +59,8 @@ def _digest(path: Path, sealed: str | None, verify: bool) -> str:
 def _open_random_access(path: Path, name: str, digest: str | None, verify: bool) -> Source:
     try:
         reader, widths = _opened(path, pa.ipc.open_file)
-        total = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+        batches = map(reader.get_batch, range(reader.num_record_batches))
+        total = sum(batch.num_rows for batch in batches)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} is not a complete Arrow file: {first_line(error)}") from None
     schema = reader.schema.with_metadata(seal.foreign_metadata(reader.schema.metadata))
@@ -290,12 +291,14 @@ def _with_intervals(file: Any, schema: pa.Schema, rows: Rows, name: str) -> tupl
     Raises:
         DataError: intervals are inside of lists or structs.
     """
-    columns = [file.schema.column(number) for number in range(len(file.schema))]
-    names = {column.path for column in columns if column.converted_type == "INTERVAL"}
+    # The leaves of Parquet's schema; that of a column without nesting has its name as path.
+    leaves = [file.schema.column(number) for number in range(len(file.schema))]
+    names = {leaf.path for leaf in leaves if leaf.converted_type == "INTERVAL"}
     if not names:
         return schema, rows
-    if inner := sorted(names.difference(schema.names)):
-        problem = f"column {inner[0]} is of type INTERVAL inside of a list or struct, which is not read"
+    nested = sorted(names.difference(schema.names))
+    if nested:
+        problem = f"column {nested[0]} is of type INTERVAL inside of a list or struct, which is not read"
         raise DataError(f"{name}: {problem}; convert it to text")
     kind = pa.month_day_nano_interval()
     fields = [field.with_type(kind) if field.name in names else field for field in schema]

@@ -63,6 +63,7 @@ def read_lines(path: Path, what: str) -> Lines:
         DataError: a line is not a JSON object, or does not match its checksum.
     """
     data = path.read_bytes() if path.exists() else b""
+    # A line without its newline was cut off by a kill.
     size = data.rfind(b"\n") + 1
     lines = data[:size].split(b"\n")[:-1]
     has_checksums = bool(lines) and _SUFFIX.search(lines[0]) is not None

@@ -10,6 +10,7 @@ import tokenize
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -85,12 +86,14 @@ def _with_operators(text: str) -> str:
     """The text with ``@``, which Python can parse, in place of the operator ``contains``."""
     tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
     replaced = []
+    # After an operand "contains" is the operator, elsewhere the name of a function or column.
     follows_operand = False
     for kind, word, *_ in tokens:
         is_operator = word == "contains" and follows_operand
         replaced.append((tokenize.OP, "@") if is_operator else (kind, word))
-        is_operand = kind in (tokenize.NAME, tokenize.STRING) and word not in ("and", "or", "not", "in", "is")
-        follows_operand = word == ")" or (is_operand and not is_operator)
+        is_keyword = word in ("and", "or", "not", "in", "is")
+        is_operand = kind in (tokenize.NAME, tokenize.STRING) and not is_keyword and not is_operator
+        follows_operand = is_operand or word == ")"
     return tokenize.untokenize(replaced)
 
 
@@ -98,16 +101,19 @@ def _with_operators(text: str) -> str:
 
 
 def _mask(tree: ast.expr, batch: pa.RecordBatch) -> pa.Array:
+    """Whether a condition holds, for each row; null where it depends on a null."""
     match tree:
         case ast.BoolOp(op=op, values=values):
+            # Kleene's logic, as SQL's: "null or true" is true, "null and true" null.
             join = pc.and_kleene if isinstance(op, ast.And) else pc.or_kleene
             return reduce(join, [_mask(value, batch) for value in values])
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return pc.invert(_mask(operand, batch))
         case ast.Compare(left=left, ops=ops, comparators=others):
-            sides = [left, *others]
-            pairs = zip(sides, ops, sides[1:], strict=False)
-            return reduce(pc.and_kleene, [_compared(one, op, other, batch) for one, op, other in pairs])
+            # 0 < reward < 1 are two comparisons.
+            sides = pairwise([left, *others])
+            links = [_compared(one, op, other, batch) for (one, other), op in zip(sides, ops, strict=True)]
+            return reduce(pc.and_kleene, links)
         case ast.BinOp(left=left, op=ast.MatMult(), right=right):
             return _contains(left, right, batch)
         case ast.Call(func=ast.Name(id="contains"), args=[left, right], keywords=[]):
@@ -121,14 +127,18 @@ def _mask(tree: ast.expr, batch: pa.RecordBatch) -> pa.Array:
 
 
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
+    """One comparison of two operands, for each row."""
+    right_is_null = _is_null(right, batch)
+    has_null = right_is_null or _is_null(left, batch)
     match op:
         case ast.In() | ast.NotIn():
             membership = _is_in(left, right, batch)
             return membership if isinstance(op, ast.In) else pc.invert(membership)
-        case ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq() if _is_null(left, batch) or _is_null(right, batch):
-            column = _values(left if _is_null(right, batch) else right, batch, None)
+        case ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq() if has_null:
+            column = _values(left if right_is_null else right, batch, None)
             return column.is_null() if isinstance(op, ast.Is | ast.Eq) else column.is_valid()
-    if type(op) not in COMPARE or _is_null(left, batch) or _is_null(right, batch):  # `reward is 1`, `null < 1`
+    # `reward is 1`, `null < 1`
+    if type(op) not in COMPARE or has_null:
         raise UsageError(f"null can only be compared by is, is not, == and !=; {HELP}")
     left_constant = _constant(left, batch)
     right_constant = _constant(right, batch)
@@ -170,9 +180,11 @@ def _is_in(left: ast.expr, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
     if not is_uniform or len(constants) < len(scalars):
         raise UsageError("in needs constants of one type: in ('a', 'b')")
     column = _values(left, batch, constants[0])
+    # Raises for a column of another type; the constants have one.
     _of_one_type(column, constants[0])
     choices = pa.array([constant.as_py() for constant in constants])
-    if not pa.types.is_string(column.type):  # so that 1 is in (1.0, 2)
+    # 1 is in (1.0, 2).
+    if not pa.types.is_string(column.type):
         column, choices = column.cast(pa.float64()), choices.cast(pa.float64())
     is_in = pc.is_in(column, value_set=choices)
     return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), is_in)
@@ -187,6 +199,7 @@ def _contains(whole: ast.expr, part: ast.expr, batch: pa.RecordBatch) -> pa.Arra
     column = column_paths.column_at(batch, name)
     if is_json_text(field):
         wanted = constant.as_py()
+        # A null of the column is null; the JSON text "null" contains nothing.
         texts = column.to_pylist()
         matches = [None if text is None else _json_contains(DECODER.decode(text), wanted) for text in texts]
         return pa.array(matches, pa.bool_())
@@ -204,8 +217,9 @@ def _json_contains(value: Any, part: Any) -> bool:
 
 
 def _list_contains(column: pa.Array, constant: pa.Scalar) -> pa.Array:
-    elements, other = _of_one_type(_as_shown(column.flatten()), constant)
-    rows = pc.list_parent_indices(column).filter(pc.equal(elements, other))
+    elements, wanted = _of_one_type(_as_shown(column.flatten()), constant)
+    # The rows of those elements that are the constant.
+    rows = pc.list_parent_indices(column).filter(pc.equal(elements, wanted))
     mask = np.zeros(len(column), bool)
     mask[rows.to_numpy()] = True
     return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), pa.array(mask))
@@ -237,7 +251,8 @@ def _lengths(batch: pa.RecordBatch, name: str) -> pa.Array:
     field = column_paths.field_at(batch.schema, name)
     column = column_paths.column_at(batch, name)
     if is_json_text(field):
-        lengths = [len(value) if isinstance(value, str | list | dict) else None for value in decoded(column)]
+        has_length = (str, list, dict)
+        lengths = [len(value) if isinstance(value, has_length) else None for value in decoded(column)]
         return pa.array(lengths, pa.int64())
     if pa.types.is_list(column.type):
         return pc.list_value_length(column)

@@ -61,6 +61,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
         DataError: it is empty, has no header, or differs from its manifest.
     """
     digest, manifest = check_manifest(path)
+    # A small file needs no larger block; the size of a packed one says nothing of its content.
     block = BLOCK if path.suffix.lower() in PACKED else min(BLOCK, path.stat().st_size + 1)
     file = Cells(str(path), opener(path), _delimiter(path), block)
     if manifest is not None:
@@ -243,9 +244,11 @@ def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
             matching = _matching(batch, fitting, kind)
             candidates[kind] = [name for name in matching if _in_range(batch.column(name), kind)]
     kinds = dict.fromkeys(names, pa.string())
-    for kind in reversed(PATTERNS):  # from wide to narrow: the narrowest type is the last
+    # From wide to narrow, so that the narrowest type is the last.
+    for kind in reversed(PATTERNS):
         for name in candidates[kind]:
-            if name in filled:  # a column without any value could have any type; it is text
+            # A column without any value could have any type; it is text.
+            if name in filled:
                 kinds[name] = kind
     return pa.schema(list(kinds.items())), total
 

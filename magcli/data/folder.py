@@ -6,6 +6,7 @@ folder written by magcli is checked against the digests in its manifest.json.
 """
 
 import contextlib
+import itertools
 import json
 import socket
 from collections.abc import Iterator
@@ -38,14 +39,16 @@ def open_folder(path: Path) -> Source:
         raise DataError(f"{path} is incomplete: {', '.join(missing)} is missing")
     sources = [arrow.open_file(file) for file in files]
     schema = sources[0].schema
-    batches = (batch for source in sources for batch in source.rows)
+    batches = itertools.chain.from_iterable(source.rows for source in sources)
     rows = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
     return Source(str(path), schema, rows, chain, _digest(files), total)
 
 
 def _data_files(path: Path) -> list[Path]:
+    """The files of a table, in its order. Raises DataError if the folder has none or several tables."""
     if (path / "dataset_dict.json").exists():
-        splits = ", ".join(str(path / folder.name) for folder in sorted(path.iterdir()) if folder.is_dir())
+        folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
+        splits = ", ".join(map(str, folders))
         raise DataError(f"{path} contains several tables; give one of them: {splits}")
     try:
         state = json.loads(refuse_outside(path / "state.json", path).read_text(encoding="utf-8"))
@@ -62,6 +65,7 @@ def _digest(files: list[Path]) -> str:
 
 
 def _check_manifest(path: Path) -> tuple[manifest.Chain, int | None]:
+    """The history and the number of rows of a folder that magcli wrote. Raises DataError if a file has changed."""
     manifest_file = manifest_path(path)
     if not manifest_file.exists():
         return (), None
@@ -164,8 +168,9 @@ def open_split(name: str, repository: str, configuration: str | None, split: str
     chosen = splits[0] if len(splits) == 1 else "train"
     with _hub_errors(name):
         data = load_dataset(repository, configuration, split=chosen, trust_remote_code=False)
-    schema = data.data.table.schema.with_metadata(data.features.arrow_schema.metadata)
-    return Source(name, schema, iter(data.data.table.to_batches(1024)), total=data.num_rows)
+    table = data.data.table
+    schema = table.schema.with_metadata(data.features.arrow_schema.metadata)
+    return Source(name, schema, iter(table.to_batches(1024)), total=data.num_rows)
 
 
 @contextlib.contextmanager

@@ -92,10 +92,12 @@ def missing(library: str) -> EnvironmentFault:
     return EnvironmentFault(f"{library} is not installed: pip install {library}")
 
 
-def unknown(request: Request, what: str, name: str, known: Sequence[str]) -> UsageError:
+def unknown(request: Request, what: str, name: str, available: Sequence[str]) -> UsageError:
     """The error for a name that a library does not have, with the nearest ones."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or sorted(known)
-    shown = ", ".join(near[:8]) + (f" and {len(near) - 8} others" if len(near) > 8 else "")
+    suggested = difflib.get_close_matches(name, available, n=3, cutoff=0.5) or sorted(available)
+    shown = ", ".join(suggested[:8])
+    if len(suggested) > 8:
+        shown += f" and {len(suggested) - 8} others"
     return UsageError(f"{request.text}: {request.library} has no {what} {name!r}; it has {shown}")
 
 

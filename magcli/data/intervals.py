@@ -54,18 +54,20 @@ def interval_of(text: str) -> pa.MonthDayNano:
     match = TEXT.fullmatch(text)
     if match is None or not any(match.groups()):
         raise ValueError(f"{text!r} is not an interval such as P1M2DT3S")
+    # The sign of the seconds is also that of their decimals.
     *counts, sign, whole, decimals = match.groups(default="")
     years, months, days, hours, minutes = (int(count or 0) for count in counts)
-    seconds = int(whole or 0) * SECOND + int(decimals.ljust(9, "0"))  # in nanoseconds
+    seconds_in_ns = int(whole or 0) * SECOND + int(decimals.ljust(9, "0"))
     if sign:
-        seconds = -seconds
-    nanoseconds = hours * HOUR + minutes * MINUTE + seconds
+        seconds_in_ns = -seconds_in_ns
+    nanoseconds = hours * HOUR + minutes * MINUTE + seconds_in_ns
     return pa.MonthDayNano([years * 12 + months, days, nanoseconds])
 
 
 def interval_texts(array: pa.Array) -> pa.Array:
     """An array of intervals as text."""
-    return pa.array([None if value is None else interval_text(*value) for value in array.to_pylist()], pa.string())
+    texts = [None if value is None else interval_text(*value) for value in array.to_pylist()]
+    return pa.array(texts, pa.string())
 
 
 def intervals_of(texts: pa.Array) -> pa.Array:
@@ -81,13 +83,15 @@ def intervals_of(texts: pa.Array) -> pa.Array:
 def duration_texts(array: pa.Array) -> pa.Array:
     """An array of durations as text, exact in any unit."""
     unit = UNITS[array.type.unit]
-    return pa.array([_duration(value, unit) for value in array.cast(pa.int64()).to_pylist()], pa.string())
+    counts = array.cast(pa.int64()).to_pylist()
+    return pa.array([_duration(count, unit) for count in counts], pa.string())
 
 
-def _duration(value: int | None, unit: int) -> str | None:
-    if value is None:
+def _duration(count: int | None, unit: int) -> str | None:
+    """A number of units, each of so many nanoseconds, as text; null is null."""
+    if count is None:
         return None
-    days, rest = _divided(value * unit, DAY)
+    days, rest = _divided(count * unit, DAY)
     return interval_text(0, days, rest)
 
 
@@ -95,7 +99,9 @@ def parquet_intervals(array: pa.Array) -> pa.Array:
     """Parquet's intervals, 12 bytes of months, days and milliseconds each, as Arrow's."""
     in_parquet = np.dtype([("months", "<u4"), ("days", "<u4"), ("ms", "<u4")])
     in_arrow = np.dtype([("months", "<i4"), ("days", "<i4"), ("ns", "<i8")])
-    data = b"".join(value or bytes(12) for value in cast(list[Any], array.to_pylist()))
+    # A null takes as many bytes as a value.
+    values = cast(list[Any], array.to_pylist())
+    data = b"".join(value or bytes(in_parquet.itemsize) for value in values)
     stored = np.frombuffer(data, in_parquet)
     intervals = np.zeros(len(array), in_arrow)
     intervals["months"] = stored["months"].astype(np.int32)

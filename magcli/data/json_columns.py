@@ -65,7 +65,8 @@ def _checked(text: str | None) -> str | None:
     if text is None:
         return None
     value = DECODER.decode(text)
-    may_have_constants = "N" in text or "I" in text  # NaN and Infinity
+    # NaN and Infinity, which JSON does not have.
+    may_have_constants = "N" in text or "I" in text
     if value is None or "\n" in text or may_have_constants:
         return dumps(value)
     return text
@@ -122,6 +123,7 @@ def _struct_values(column: pa.Array) -> list[Any]:
 
 def _map_values(column: pa.Array) -> list[Any]:
     """Maps as objects; those with keys that are no text, or that repeat, as pairs."""
+    # A slice has the keys and items of the whole array; its own begin at its first offset.
     start, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
     keys = json_values(column.keys.slice(start, end - start))
     items = json_values(column.items.slice(start, end - start))
@@ -144,6 +146,7 @@ def _list_values(column: pa.Array) -> list[Any]:
         values = json_values(fixed_size_values(column))
         offsets = [column.type.list_size * row for row in range(len(column) + 1)]
     else:
+        # Without the elements of null lists, which then have the length 0.
         values = json_values(column.flatten())
         lengths = column.value_lengths().fill_null(0).to_pylist()
         offsets = list(accumulate(lengths, initial=0))
@@ -183,4 +186,6 @@ def finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: finite(part) for key, part in value.items()}
-    return [finite(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [finite(part) for part in value]
+    return value

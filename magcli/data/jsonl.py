@@ -92,7 +92,8 @@ def open_file(path: Path, bad: BadRow) -> Source:
     """
     digest, manifest = check_manifest(path)
     texts = texts_of(path)
-    if manifest is not None and all(is_exact_in_json(kind) for kind in manifest.schema.types):
+    # Values of these types need no inference: the manifest says what they were.
+    if manifest is not None and all(map(is_exact_in_json, manifest.schema.types)):
         rows = _rows(texts, manifest.schema, bad)
         return Source(str(path), manifest.schema, rows, manifest.chain, digest, manifest.rows)
     source = open_texts(texts, str(path), bad)
@@ -324,6 +325,7 @@ def _encodable(row: Mapping[str, Any]) -> bool:
 def scan(lines: Iterator[tuple[str, dict[str, Any]]], style: Style | None = None) -> tuple[pa.Schema, int]:
     """The schema and number of rows of parsed lines; finds their style unless one is given."""
     columns: dict[str, Column] = {}
+    # The different orders of keys, and the styles in which all lines so far may have been written.
     orders: dict[tuple[str, ...], None] = {}
     styles = STYLES
     end = True

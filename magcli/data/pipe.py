@@ -93,12 +93,14 @@ def _open_text(opened: Opener, name: str, bad: BadRow) -> Source:
     """
     with damage(name), opened() as file:
         head = file.read(HEAD)
-    text = head.removeprefix(codecs.BOM_UTF8).lstrip()
-    if text[:1] in (b"{", b"["):
-        return jsonl.open_texts(jsonl.opened_texts(opened, name, array=text[:1] == b"["), name, bad)
-    line = head.partition(b"\n")[0]
+    first_sign = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+    if first_sign in (b"{", b"["):
+        texts = jsonl.opened_texts(opened, name, array=first_sign == b"[")
+        return jsonl.open_texts(texts, name, bad)
+    line, _, _ = head.partition(b"\n")
     header = line.decode("utf-8", "replace")
     delimiters = [sign for sign in DELIMITERS if sign in header]
+    # A header without a delimiter could be any text, so it must be a name.
     is_one_column = header.strip("\ufeff\r ").isidentifier()
     if not foreign(line) and (delimiters or is_one_column):
         delimiter = delimiters[0] if delimiters else ","
@@ -147,8 +149,11 @@ def _copied(pipe: BinaryIO, name: str) -> tuple[IO[bytes], str]:
 def _has_room(file: int, size: int) -> bool:
     """Whether the disk of an open file has space for ``size`` more bytes and the reserve; true if it does not say."""
     disk = os.fstatvfs(file)
-    reserved = min(disk.f_blocks * disk.f_frsize // RESERVED_SHARE, MAX_RESERVED)
-    return disk.f_blocks == 0 or disk.f_bavail * disk.f_frsize >= size + reserved
+    if disk.f_blocks == 0:
+        return True
+    total, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+    reserved = min(total // RESERVED_SHARE, MAX_RESERVED)
+    return free >= size + reserved
 
 
 @contextlib.contextmanager

@@ -108,11 +108,12 @@ def plain_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _plain_part(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values that are not nested, or of an extension, dictionary or run-end encoded type, in their plain type."""
     own = array.type
     if isinstance(own, pa.UuidType):
-        return pa.array(
-            [None if data is None else str(uuid.UUID(bytes=data)) for data in array.storage.to_pylist()], pa.string()
-        )
+        stored = array.storage.to_pylist()
+        texts = [None if data is None else str(uuid.UUID(bytes=data)) for data in stored]
+        return pa.array(texts, pa.string())
     if isinstance(own, pa.FixedShapeTensorType):
         return _unfolded(array, kind)
     if isinstance(own, pa.BaseExtensionType):
@@ -121,7 +122,9 @@ def _plain_part(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return plain_array(array.dictionary, kind).take(array.indices)
     if pa.types.is_run_end_encoded(own):
         return plain_array(array.values, kind).take(physical_runs(array))
-    return intervals.interval_texts(array) if pa.types.is_interval(own) else array.cast(kind)
+    if pa.types.is_interval(own):
+        return intervals.interval_texts(array)
+    return array.cast(kind)
 
 
 def _unfolded(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -91,7 +91,8 @@ def time_texts(array: pa.Array) -> pa.Array:
     # Arrow counts days, or a type's units (milliseconds in a date64), from 1970 on, as numpy does.
     is_days = pa.types.is_date32(array.type)
     unit = "D" if is_days else getattr(array.type, "unit", "ms")
-    counts = array.cast(pa.int32() if is_days else pa.int64()).fill_null(0)
+    stored = pa.int32() if is_days else pa.int64()
+    counts = array.cast(stored).fill_null(0)
     times = counts.to_numpy(zero_copy_only=False).astype(np.int64).astype(f"datetime64[{unit}]")
     zone = "Z" if getattr(array.type, "tz", None) else ""
     far = [str(time).replace("T", " ") + zone for time in times]

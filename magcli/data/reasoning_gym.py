@@ -57,10 +57,10 @@ def _created(gym: Any, request: Request, options: dict[str, Any]) -> Any:
     families = gym.factory.DATASETS
     if request.name not in families:
         raise unknown(request, "family", request.name, list(families))
-    known = [field.name for field in fields(families[request.name][1])]
+    accepted = [field.name for field in fields(families[request.name][1])]
     for option in options:
-        if option not in known:
-            raise unknown(request, f"option of {request.name}", option, known)
+        if option not in accepted:
+            raise unknown(request, f"option of {request.name}", option, accepted)
     try:
         return gym.create_dataset(request.name, **options)
     except Exception as error:

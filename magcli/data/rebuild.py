@@ -54,11 +54,13 @@ def rebuilt(array: pa.Array, kind: pa.DataType, part: Part) -> pa.Array:
         offsets = _offsets(pc.list_value_length(array))
         values = rebuilt(array.flatten(), kind.value_type, part)
         return pa.ListArray.from_arrays(offsets, values, kind, mask=mask)
-    if is_a.is_fixed_size_list(own) and is_a.is_fixed_size_list(kind) and own.list_size == kind.list_size:
+    both_fixed = is_a.is_fixed_size_list(own) and is_a.is_fixed_size_list(kind)
+    if both_fixed and own.list_size == kind.list_size:
         values = rebuilt(fixed_size_values(array), kind.value_type, part)
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
     if is_a.is_struct(own) and is_a.is_struct(kind):
-        columns = [rebuilt(column, field.type, part) for column, field in zip(array.flatten(), kind, strict=True)]
+        children = zip(array.flatten(), kind, strict=True)
+        columns = [rebuilt(column, field.type, part) for column, field in children]
         return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
     if is_a.is_map(own) and is_a.is_map(kind):
         return _rebuilt_map(array, kind, part)
@@ -82,6 +84,7 @@ def fixed_size_values(array: pa.Array) -> pa.Array:
 
 
 def _rebuilt_map(array: pa.Array, kind: pa.DataType, part: Part) -> pa.Array:
+    # A slice has the keys and items of the whole array; its own begin at its first offset.
     start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
     keys = rebuilt(array.keys.slice(start, end - start), kind.key_type, part)
     items = rebuilt(array.items.slice(start, end - start), kind.item_type, part)

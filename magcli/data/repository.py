@@ -78,6 +78,7 @@ def _matching(folder: Path, pattern: Any) -> list[Path]:
     """
     card = folder / "README.md"
     named_in(folder, pattern, card)
+    # ``a/**/**`` is ``a/**``.
     parts = [part for part, _ in groupby(pattern.split("/")) if part != "."]
     try:
         if parts.count("**") > MAX_RECURSIVE:

@@ -237,6 +237,7 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
     missing = [names for names in alternatives if not any(has(name, schema) for name in names)]
     if not missing:
         return
+    # Another stage may add the columns; else the table may have them under other names.
     fix = _missing_stage(stage, set(chain.from_iterable(missing)), schema.names)
     if not fix:
         fix = f"see: magcli {stage} --help"
@@ -379,6 +380,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """A column in the type of the common schema; nulls if the batch lacks it."""
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(field.name)

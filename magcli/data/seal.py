@@ -63,6 +63,7 @@ def verify_file(path: Path) -> str | None:
         # Other tools' files may contain the mark by chance; ours have the head key too, even with a damaged digest.
         if not is_digest and data.find(HEAD_KEY.encode()) < 0:
             return None
+        # The digest is that of the file with blanks instead of it.
         hasher = hashlib.sha256(memoryview(data)[:start])
         hasher.update(BLANK)
         hasher.update(memoryview(data)[end:])

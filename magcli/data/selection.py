@@ -67,11 +67,12 @@ def explode(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.RecordBat
     if is_json_text(batch.schema.field(name)):
         lists = [value if isinstance(value, list) else [] for value in decoded(column)]
         elements = encoded(itertools.chain.from_iterable(lists))
-        row_of_each = [[row] * len(value) for row, value in enumerate(lists)]
+        row_of_each = ([row] * len(value) for row, value in enumerate(lists))
         rows = pa.array(itertools.chain.from_iterable(row_of_each), pa.int64())
     else:
         elements = column.flatten()
         rows = pc.list_parent_indices(column)
+    # The other columns repeat the value of the row that an element is from.
     columns = [elements if other == name else batch.column(other).take(rows) for other in schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -80,7 +81,8 @@ def is_empty_list(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Whether a row has no element in a column of lists."""
     column = batch.column(name)
     if is_json_text(batch.schema.field(name)):
-        return pa.array([not value or not isinstance(value, list) for value in decoded(column)], pa.bool_())
+        is_empty = [not value or not isinstance(value, list) for value in decoded(column)]
+        return pa.array(is_empty, pa.bool_())
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     return pc.equal(lengths, 0)
 
@@ -95,9 +97,11 @@ def sorted_order(batches: Sequence[pa.RecordBatch], keys: Sequence[str], schema:
     columns = {}
     sort_keys = []
     for number, (key, path) in enumerate(zip(keys, paths, strict=True)):
-        name = str(number)  # a path may be named twice
+        # Columns are named by their number, as a path may be named twice.
+        name = str(number)
+        kind = column_paths.field_at(schema, path).type
         parts = [column_paths.column_at(batch, path) for batch in batches]
-        columns[name] = pa.chunked_array(parts, column_paths.field_at(schema, path).type)
+        columns[name] = pa.chunked_array(parts, kind)
         sort_keys.append((name, "descending" if key.startswith("-") else "ascending"))
     try:
         indices = pc.sort_indices(pa.table(columns), sort_keys)
@@ -109,15 +113,18 @@ def sorted_order(batches: Sequence[pa.RecordBatch], keys: Sequence[str], schema:
 
 def in_order(batches: Sequence[pa.RecordBatch], numbers: Sequence[int], size: int) -> Rows:
     """The rows of these numbers, in this order, in batches of ``size``."""
-    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])  # the number of each batch's first row
+    # The number of each batch's first row.
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
     for begin in range(0, len(numbers), size):
         wanted = np.asarray(numbers[begin : begin + size])
-        owners = np.searchsorted(starts, wanted, side="right") - 1  # the batch of each row
+        # The batch of each row.
+        owners = np.searchsorted(starts, wanted, side="right") - 1
         parts, positions = [], []
         for owner in np.unique(owners):
-            mine = np.flatnonzero(owners == owner)
-            parts.append(batches[owner].take(pa.array(wanted[mine] - starts[owner])))
-            positions.append(mine)
+            of_owner = np.flatnonzero(owners == owner)
+            rows_in_batch = wanted[of_owner] - starts[owner]
+            parts.append(batches[owner].take(pa.array(rows_in_batch)))
+            positions.append(of_owner)
         # The rows are joined by batch; the inverse permutation of their positions brings them into order.
         joined = pa.concat_batches(parts)
         inverse = np.argsort(np.concatenate(positions))

@@ -64,11 +64,13 @@ def key_order(orders: Iterable[tuple[str, ...]]) -> list[str]:
     """The keys in an order that agrees with every row, or in order of appearance if rows contradict each other."""
     distinct = dict.fromkeys(itertools.chain.from_iterable(orders))
     seen = {key: number for number, key in enumerate(distinct)}
+    # The keys that come directly after a key in some row.
     following: dict[str, set[str]] = {key: set() for key in seen}
     for keys in orders:
         for before, key in itertools.pairwise(keys):
             following[before].add(key)
-    # A topological sort; of several keys that can be next, the one that appeared first.
+    # A topological sort; of several keys that can be next, the one that appeared first. Keys on a cycle are never
+    # ready.
     waits = Counter(itertools.chain.from_iterable(following.values()))
     ready = [(number, key) for key, number in seen.items() if not waits[key]]
     ordered: list[str] = []
@@ -95,6 +97,7 @@ def json_shape(value: Any, depth: int = 0) -> Shape | None:
 
 
 def _int_shape(value: int) -> Shape | None:
+    """Whether a float represents an integer exactly; None if 64 bits are too few."""
     if -EXACT <= value <= EXACT:
         return "int64"
     return "wide" if -(2**63) <= value < 2**63 else None
@@ -105,10 +108,12 @@ def _list_shape(values: Sequence[Any], depth: int) -> Shape | None:
     kinds = set(map(type, values))
     shapes: list[Shape | None] = [SCALARS[kind] for kind in kinds if kind in SCALARS]
     if int in kinds:
+        # Not ``isinstance``: a truth value is an integer in Python.
         integers = [value for value in values if type(value) is int]
         shapes += [_int_shape(min(integers)), _int_shape(max(integers))]
     if list in kinds or dict in kinds:
-        shapes += [json_shape(value, depth) for value in values if isinstance(value, list | dict)]
+        nested = [value for value in values if isinstance(value, list | dict)]
+        shapes += [json_shape(value, depth) for value in nested]
     inner: Shape | None = reduce(unify, shapes, NOTHING)
     return None if inner is None else ("list", inner)
 
@@ -132,6 +137,7 @@ def unify(left: Shape | None, right: Shape | None) -> Shape | None:
 
 
 def _common_number(left: Shape, right: Shape) -> Shape | None:
+    """The shape of two different numbers; None for a float beside an integer that it cannot represent."""
     kinds = {left, right}
     if kinds == {"int64", "float64"}:
         return "float64"
@@ -144,12 +150,15 @@ def _unify_nested(left: Shape, right: Shape) -> Shape | None:
     if left[0] == "list":
         inner = unify(left[1], right[1])
         return None if inner is None else ("list", inner)
+    # A key that one of them lacks is null there.
     parts = dict(left[1])
     for key, part in right[1]:
         parts[key] = unify(parts.get(key, "null"), part)
         if parts[key] is None:
             return None
-    return None if len(parts) > MAX_KEYS else ("struct", tuple(parts.items()))
+    if len(parts) > MAX_KEYS:
+        return None
+    return "struct", tuple(parts.items())
 
 
 def _is_storable(shape: Shape) -> bool:

@@ -70,10 +70,12 @@ class ColumnStatistics:
 
     def text(self) -> str:
         """One line for people."""
-        nulls = f", {self.nulls} null" if self.nulls else ""
-        return f"{self._values() if self.rows > self.nulls else self.kind}{nulls}"
+        has_values = self.rows > self.nulls
+        values = self._values() if has_values else str(self.kind)
+        return f"{values}, {self.nulls} null" if self.nulls else values
 
     def _values(self) -> str:
+        """What the values are, in a few words; there is at least one."""
         if pa.types.is_boolean(self.kind):
             return f"{100 * (self.mean or 0):.1f}% true"
         if _is_number(self.kind):
@@ -86,7 +88,8 @@ class ColumnStatistics:
             return f"more than {MAX_COUNTED:,} different texts"
         if len(self.texts) > MAX_LISTED:
             return f"{len(self.texts):,} different texts"
-        return ", ".join(f"{text[:30]} {count:,}" for text, count in self._ranked())
+        counted = [f"{text[:30]} {count:,}" for text, count in self._ranked()]
+        return ", ".join(counted)
 
     def _ranked(self) -> list[tuple[str, int]]:
         """The different texts, the most frequent first."""

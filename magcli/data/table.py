@@ -45,10 +45,8 @@ from magcli.errors import DataError, UsageError, first_line, usage
 ROWS_PER_BATCH = 1024
 LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 SUFFIXES = (".arrow", ".feather", ".parquet", *LINES, ".csv")
-READABLE = (
-    *(text + packed for text in (".jsonl", ".ndjson", ".json", ".csv", ".tsv") for packed in ("", *PACKED)),
-    *(".parquet", ".arrow", ".feather"),
-)
+_TEXTS = itertools.product((".jsonl", ".ndjson", ".json", ".csv", ".tsv"), ("", *PACKED))
+READABLE = (*map("".join, _TEXTS), ".parquet", ".arrow", ".feather")
 """The suffixes of the tables in a folder."""
 SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextManager[Sink]]] = {
     ".arrow": arrow.file_sink,
@@ -99,7 +97,9 @@ def expand(names: Sequence[str]) -> list[str]:
     """
     expanded: list[str] = []
     for name in names:
-        if os.path.lexists(name) or generated.is_generated(name) or not any(sign in name for sign in "*?["):
+        is_pattern = any(sign in name for sign in "*?[")
+        # A file or a generated table may have such a sign in its name.
+        if os.path.lexists(name) or generated.is_generated(name) or not is_pattern:
             expanded.append(name)
             continue
         files = sorted(glob.glob(name, recursive=True))
@@ -175,11 +175,12 @@ def _open_file(path: Path, bad: BadRow, head: int) -> Source:
 
 def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:
     """Read a folder that `datasets` saved, or the files of one split of a folder of tables."""
+    # `datasets` writes the first for a table, the second for a dictionary of splits.
     if (path / "state.json").exists() and not split:
         return folder.open_folder(path)
     if (path / "dataset_dict.json").exists():
-        of_split = inside.named_in(path, split, f"{path}:{split}") if split else path
-        return folder.open_folder(of_split)
+        folder_of_split = inside.named_in(path, split, f"{path}:{split}") if split else path
+        return folder.open_folder(folder_of_split)
     if (path / "run.json").exists() and (path / "metrics.jsonl").exists():
         rollouts = f"; its rollouts are the table {path / 'rollouts'}" if (path / "rollouts").is_dir() else ""
         raise DataError(f"{path} is the folder of a run, not a table{rollouts}; magcli report {path} shows the run")
@@ -191,7 +192,8 @@ def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:
         raise DataError(f"{path} contains several tables; give one of them: {names}")
     if split and split not in splits:
         raise DataError(f"{path} has no split {split}; it has: {names}")
-    files = splits[split or next(iter(splits))]
+    only_split = next(iter(splits))
+    files = splits[split or only_split]
     return _joined(str(path), [read(str(file), bad, head) for file in files])
 
 
@@ -200,8 +202,9 @@ def _joined(name: str, parts: Sequence[Source]) -> Source:
     schema = common_schema([part.schema for part in parts])
     batches = itertools.chain.from_iterable(part.rows for part in parts)
     rows = (conform(batch, schema) for batch in batches)
-    known = [part.total for part in parts if part.total is not None]
-    total = sum(known) if len(known) == len(parts) else None
+    # The number of rows is unknown if that of one file is.
+    totals = [part.total for part in parts if part.total is not None]
+    total = sum(totals) if len(totals) == len(parts) else None
     chain = merge([part.chain for part in parts])
     digest = seal.hash_text("".join(part.sha256 for part in parts))
     return Source(name, schema, rows, chain, digest, total)

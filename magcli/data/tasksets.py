@@ -68,8 +68,10 @@ def taskset_of(name: str, options: str = "{}") -> Any:
         EnvironmentFault: the library, or a package that the taskset needs, is not installed.
     """
     vf = library()
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)
+    # A taskset may be a module of the working directory.
+    working_directory = os.getcwd()
+    if working_directory not in sys.path:
+        sys.path.append(working_directory)
     subject = f"verifiers:{name}"
     try:
         config_type = vf.taskset_config_type(name)

@@ -106,7 +106,9 @@ def _plain_column(field: pa.Field, feature: Any) -> pa.Field:
         _refuse_bytes_in_json(field)
         return json_field(field.name, metadata)
     plain = pa.field(field.name, plain_type(field.type))
-    marks = {**(metadata or {}), **_extension_marks(field.type), **type_marks(field.type), **feature_marks(feature)}
+    marks = metadata or {}
+    marks = marks | _extension_marks(field.type) | type_marks(field.type) | feature_marks(feature)
+    # A column without any value could have any type; it is text, and marked.
     if pa.types.is_null(field.type):
         return pa.field(field.name, pa.string(), metadata={**marks, NULL_KEY: b"1"})
     return plain.with_metadata(marks or None)
@@ -125,7 +127,10 @@ def _refuse_variants(field: pa.Field, name: str) -> None:
 
 def _is_variant(kind: pa.DataType) -> bool:
     """Whether a struct has just the fields of the Parquet format's VariantEncoding.md."""
-    if not pa.types.is_struct(kind) or not VARIANT_FIELDS <= set(kind.names) <= {*VARIANT_FIELDS, "typed_value"}:
+    if not pa.types.is_struct(kind):
+        return False
+    names = set(kind.names)
+    if not VARIANT_FIELDS <= names <= {*VARIANT_FIELDS, "typed_value"}:
         return False
     return all(_is_bytes(plain_type(kind.field(name).type)) for name in VARIANT_FIELDS)
 
@@ -150,7 +155,8 @@ def _extension_marks(kind: pa.DataType) -> dict[bytes, bytes]:
 
 
 def _without_foreign(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes] | None:
-    return {key: value for key, value in (metadata or {}).items() if key not in FOREIGN_KEYS} or None
+    kept = {key: value for key, value in (metadata or {}).items() if key not in FOREIGN_KEYS}
+    return kept or None
 
 
 def plain_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -185,6 +191,7 @@ def row_bytes(batch: pa.RecordBatch) -> Sizes:
 
 
 def _value_bytes(column: pa.Array) -> Sizes:
+    """The bytes of each value; those of variable length have 8 more, as a null has."""
     is_a, kind = pa.types, column.type
     sizes: Sizes
     if isinstance(column, pa.ExtensionArray):
@@ -194,8 +201,10 @@ def _value_bytes(column: pa.Array) -> Sizes:
     if is_a.is_run_end_encoded(kind):
         sizes = _value_bytes(column.values)[physical_runs(column).to_numpy()]
         return sizes
-    if is_a.is_string(kind) or is_a.is_binary(kind) or is_a.is_large_string(kind) or is_a.is_large_binary(kind):
+    is_text = is_a.is_string(kind) or is_a.is_large_string(kind)
+    if is_text or is_a.is_binary(kind) or is_a.is_large_binary(kind):
         return _numbers(pc.binary_length(column)) + 8
+    # Arrow has no lengths of views.
     if is_a.is_string_view(kind) or is_a.is_binary_view(kind):
         return _numbers(pc.binary_length(column.cast(pa.large_binary()))) + 8
     if is_listlike(kind):
@@ -210,9 +219,11 @@ def _value_bytes(column: pa.Array) -> Sizes:
 
 def _list_bytes(column: pa.Array) -> Sizes:
     """Sums of the elements' bytes of each list."""
-    before = np.concatenate([[0], np.cumsum(_value_bytes(column.flatten()))])
+    # The bytes of all elements before one, and at the end of all.
+    bytes_before = np.concatenate([[0], np.cumsum(_value_bytes(column.flatten()))])
     ends = np.cumsum(_numbers(pc.list_value_length(column)))
-    sizes: Sizes = np.diff(before[np.concatenate([[0], ends])]) + 8
+    bounds = np.concatenate([[0], ends])
+    sizes: Sizes = np.diff(bytes_before[bounds]) + 8
     return sizes
 
 

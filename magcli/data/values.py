@@ -98,7 +98,9 @@ def _with_text(kind: pa.DataType, is_such: Callable[[pa.DataType], bool]) -> pa.
         return pa.map_(_with_text(kind.key_type, is_such), _with_text(kind.item_type, is_such))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_with_text(kind.value_type, is_such), kind.list_size)
-    return pa.list_(_with_text(kind.value_type, is_such)) if pa.types.is_list(kind) else kind
+    if pa.types.is_list(kind):
+        return pa.list_(_with_text(kind.value_type, is_such))
+    return kind
 
 
 def parse_texts(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
@@ -119,8 +121,10 @@ def _parse_text(text: str, name: str, kind: pa.DataType) -> Any:
         return value if isinstance(value, str) else text
     if pa.types.is_boolean(kind) and value in (0, 1):
         return bool(value)
+    # 3.0 is a whole number too.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if pa.types.is_integer(kind) and is_number and value % 1 == 0 and abs(value) < 2**63:
+    is_whole = is_number and value % 1 == 0
+    if pa.types.is_integer(kind) and is_whole and abs(value) < 2**63:
         return int(value)
     what = "true or false" if pa.types.is_boolean(kind) else "a whole number"
     raise DataError(f"column {name} has {text[:100]}, where {what} is expected; correct it, or remove the column")

@@ -61,9 +61,11 @@ class Rejoined:
 
 def of_stream(stream: Readable) -> tuple[Rejoined, Widths]:
     """A stream of Arrow with its schema readable, and where integers of 128 bits are."""
-    start = stream.read(8)  # a mark, and the length of the first message, which is the schema
+    # A mark, and the length of the first message, which is the schema.
+    start = stream.read(8)
     length = struct.unpack("<i", start[4:])[0] if len(start) == 8 else 0
-    head = bytearray(stream.read(length)) if 0 < length <= MAX_SCHEMA else bytearray()
+    has_schema = 0 < length <= MAX_SCHEMA
+    head = bytearray(stream.read(length)) if has_schema else bytearray()
     widths = _patched(head, MESSAGE_HEADER)
     return Rejoined(start + bytes(head), stream), widths
 
@@ -78,7 +80,8 @@ def of_file(path: Path) -> tuple[pa.BufferReader, Widths]:
 
 
 def _patched_footer(data: mmap.mmap) -> Widths:
-    end = len(data) - 10  # the length of the footer, and ARROW1
+    """The footer has a schema of its own; after it come its length in four bytes, and ARROW1."""
+    end = len(data) - 10
     size = struct.unpack("<i", data[end : end + 4])[0]
     if not 0 < size <= min(end, MAX_SCHEMA):
         return {}
@@ -90,10 +93,10 @@ def _patched_footer(data: mmap.mmap) -> Widths:
 
 def _patched_parquet(data: mmap.mmap) -> Widths:
     """The schema of Arrow is base64 in the metadata of the footer: its key, 0x18, its length, its text."""
-    found = data.rfind(PARQUET_SCHEMA)
-    if found < 0:
+    key = data.rfind(PARQUET_SCHEMA)
+    if key < 0:
         return {}
-    at = found + len(PARQUET_SCHEMA) + 1
+    at = key + len(PARQUET_SCHEMA) + 1
     # The length is a varint: 7 bits a byte, the lowest first; the top bit says that another byte follows.
     length = 0
     for shift in range(0, 35, 7):
@@ -108,6 +111,7 @@ def _patched_parquet(data: mmap.mmap) -> Widths:
         return {}
     message = schema[8:]  # after a mark and the length
     widths = _patched(message, MESSAGE_HEADER)
+    # Only a text of the same length can be replaced.
     text = base64.b64encode(schema[:8] + message)
     if len(text) != length:
         return {}
@@ -153,6 +157,7 @@ def _fields(data: bytearray, table: int, slot: int, path: tuple[int, ...]) -> It
     vector = _table(data, table, slot) if table else 0
     if not vector or len(path) >= MAX_LEVELS:
         return
+    # A vector begins with its length; its elements are distances to the tables. A damaged length may be any number.
     count = struct.unpack_from("<I", data, vector)[0]
     for number in range(min(count, len(data) // 4)):
         at = vector + 4 + 4 * number
@@ -199,6 +204,7 @@ def widened_schema(schema: pa.Schema, widths: Widths) -> pa.Schema:
 
 
 def _widened_type(kind: pa.DataType, path: tuple[int, ...]) -> pa.DataType:
+    """The type with integers of 128 bits at the end of a path; raises TypeError for a kind of nesting not read."""
     if not path:
         if kind != BYTES:
             raise TypeError(str(kind))
@@ -208,8 +214,10 @@ def _widened_type(kind: pa.DataType, path: tuple[int, ...]) -> pa.DataType:
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_widened_type(kind.value_type, path[1:]), kind.list_size)
     if pa.types.is_struct(kind):
+        number, *inner = path
         parts = list(kind)
-        parts[path[0]] = parts[path[0]].with_type(_widened_type(parts[path[0]].type, path[1:]))
+        part = parts[number]
+        parts[number] = part.with_type(_widened_type(part.type, tuple(inner)))
         return pa.struct(parts)
     raise TypeError(str(kind))
 
@@ -232,10 +240,13 @@ def _decimals(array: pa.Array, kind: pa.DataType, *, signed: bool) -> pa.Array:
     """Integers of 128 bits as decimals of 256: the 16 bytes of each, the lowest first, and 16 that repeat its sign."""
     if kind != WIDE:
         return array.cast(kind)
+    # Words of 64 bits: two of each integer, four of each decimal.
     words: Any = np.frombuffer(array.buffers()[1], "<i8").reshape(-1, 2)
     words = words[array.offset : array.offset + len(array)]
     wide = np.zeros((len(array), 4), "<i8")
     wide[:, :2] = words
     if signed:
+        # An arithmetic shift leaves 0 or -1, the sign.
         wide[:, 2:] = words[:, 1:] >> 63
-    return pa.Array.from_buffers(WIDE, len(array), [validity(array), pa.py_buffer(wide.tobytes())])
+    buffers = [validity(array), pa.py_buffer(wide.tobytes())]
+    return pa.Array.from_buffers(WIDE, len(array), buffers)

@@ -24,7 +24,8 @@ class EnvironmentWorkers:
     """
 
     def __init__(self, spec: str, workers: int, sandbox: str) -> None:
-        self._pool = Pool(workers, deadline=terms_of(spec).seconds, function=spec, sandbox=sandbox)
+        seconds = terms_of(spec).seconds
+        self._pool = Pool(workers, deadline=seconds, function=spec, sandbox=sandbox)
 
     async def ask(self, what: Ask, row: Mapping[str, Any], messages: Sequence[Message]) -> Reply | Reward:
         """As ``Asked.ask``.

@@ -30,6 +30,7 @@ class Neighbours:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The top-level module of that name beside the file that imports it; None where no user's file does."""
+        # The importing code is the first caller outside of the machinery of imports.
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and _imports(frame.f_code.co_filename):
             frame = frame.f_back
@@ -66,14 +67,15 @@ def load_file(path: Path) -> ModuleType:
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
-    plan = importlib.util.spec_from_file_location(name, source)
-    assert plan is not None
-    assert plan.loader is not None
+    spec = importlib.util.spec_from_file_location(name, source)
+    assert spec is not None
+    assert spec.loader is not None
     _check_neighbours(source)
-    module = importlib.util.module_from_spec(plan)
+    module = importlib.util.module_from_spec(spec)
+    # Registered before it runs, as Python does, so that it may import itself.
     sys.modules[name] = module
     try:
-        plan.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

@@ -64,8 +64,9 @@ def functions_of(spec: str, option: str = "reward") -> list[Weighted]:
         match = _PART.match(spec, at)
         if match is None:
             return [Weighted(spec, None)]  # ``load`` says what is wrong with it
-        name, weight = match.groups()
-        parts.append(Weighted(name.strip(), None if weight is None else _weight(weight, spec, option)))
+        name, stated_weight = match.groups()
+        weight = None if stated_weight is None else _weight(stated_weight, spec, option)
+        parts.append(Weighted(name.strip(), weight))
         at = match.end()
     if len(parts) > 1:
         return [part if part.weight is not None else Weighted(part.spec, 1.0) for part in parts]
@@ -93,8 +94,9 @@ def load(spec: str, option: str = "reward") -> Function:
     module = _module(location, f"{option} {spec!r}")
     function = getattr(module, name, None)
     if not callable(function):
-        # another module of that name may come first
-        source = "" if location.endswith(".py") else f" ({getattr(module, '__file__', None) or 'built in'})"
+        # Another module of that name may come first.
+        file = getattr(module, "__file__", None) or "built in"
+        source = "" if location.endswith(".py") else f" ({file})"
         what = "class" if option == "environment" else "function"
         raise UsageError(f"{option} {spec!r}: {location}{source} has no {what} {name}")
     loaded: Function = function
@@ -117,18 +119,20 @@ def digests(spec: str, option: str = "reward") -> dict[str, Any]:
         own.append(hashlib.sha256(file.read_bytes()).hexdigest())
         imports |= import_digests(file, package)
     digest = own[0] if len(own) == 1 else hashlib.sha256(" ".join(own).encode()).hexdigest()
-    found: dict[str, Any] = {f"{option}_sha256": digest}
+    settings: dict[str, Any] = {f"{option}_sha256": digest}
     if imports:
-        found[f"{option}_imports"] = imports
-    return found
+        settings[f"{option}_imports"] = imports
+    return settings
 
 
 def _module(location: str, subject: str) -> ModuleType:
+    """The module of a file or of a name. Raises UsageError, with the option, if it cannot be imported."""
     try:
         if location.endswith(".py"):
             return beside.load_file(Path(location))
-        if (here := os.getcwd()) not in sys.path:
-            sys.path.append(here)
+        working_directory = os.getcwd()
+        if working_directory not in sys.path:
+            sys.path.append(working_directory)
         return importlib.import_module(location)
     except UsageError as error:
         raise UsageError(f"{subject}: {error}") from None
@@ -143,6 +147,7 @@ def grader_of(spec: str) -> Callable[..., Reward]:
     """
     parts = functions_of(spec)
     functions = [load(part.spec) for part in parts]
+    # Only a function that is alone may have no weight.
     if parts[0].weight is None:
         return lambda text, num_tokens, row, rule: graded(functions[0], text, row, rule.thoughts)
     names = _names([part.spec for part in parts])
@@ -194,7 +199,9 @@ def graded(function: Function, text: str, row: Mapping[str, Any], thoughts: Thou
 
 def result_of(value: Any) -> Any:
     """What a function returned, or the result of the asynchronous one that it is."""
-    return _event_loop().run(_result(value)) if inspect.isawaitable(value) else value
+    if not inspect.isawaitable(value):
+        return value
+    return _event_loop().run(_result(value))
 
 
 @cache
@@ -225,6 +232,7 @@ def location(function: Function, error: BaseException) -> str:
     code = getattr(function, "__code__", None)
     if code is None:
         return ""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == code.co_filename]
-    line = own[-1].lineno if own else code.co_firstlineno
+    frames = traceback.extract_tb(error.__traceback__)
+    own_frames = [frame for frame in frames if frame.filename == code.co_filename]
+    line = own_frames[-1].lineno if own_frames else code.co_firstlineno
     return f" ({Path(code.co_filename).name}:{line}, {function.__name__})"

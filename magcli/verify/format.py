@@ -145,6 +145,7 @@ def _may_open(fence: re.Match[str], list_start: int) -> bool:
 
 
 def _closes(fence: re.Match[str], opened: re.Match[str]) -> bool:
+    """Whether a fence closes a block: bare, with as many ticks as the opening one, and not much further right."""
     margin = fence["margin"]
     if fence["name"].strip() or margin.strip() or len(fence["ticks"]) < len(opened["ticks"]):
         return False
@@ -179,8 +180,8 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
 
     A blank last box is empty, whatever is around it. Spaces are allowed before the brace; ``\\boxed 5`` is not a box.
     """
-    found = [text.find(f"\\{command}") for command in commands]
-    first = min((at for at in found if at >= 0), default=-1)
+    positions = [text.find(f"\\{command}") for command in commands]
+    first = min((at for at in positions if at >= 0), default=-1)
     if first < 0:
         return None
     stack: list[int] = []  # where the content of each open box starts; -1 for a plain brace
@@ -189,16 +190,18 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
     first = len(text[:first].rstrip("\\"))  # ``\\boxed`` is a line break and a word
     for match in _tokens(commands).finditer(text, first):
         token = match[0]
+        is_escaped = len(token) == 2
         if token == "{":
             stack.append(-1)
         elif token == "}":
             start = stack.pop() if stack else -1
             if start >= 0:
                 span = (start, match.start())
-        elif len(token) > 2:
+        elif not is_escaped:
             opened = match.end()
             stack.append(opened)
     start, end = span
+    # The box that was closed last must be the last one, or around it.
     if start < 0 or end < opened:
         return None
     blank = _EMPTY.match(text, opened)
@@ -230,10 +233,11 @@ def joined_boxes(text: str) -> str | None:
     # Contents and separators in turn, from the last box backwards.
     parts: list[str] = []
     for start, end in reversed(list(zip(starts, ends, strict=True))):
-        content = last_box(text[start:end])
+        segment = text[start:end]
+        content = last_box(segment)
         if content is None:
             return last
-        behind = text[start:end].partition(content + "}")[2]
+        _, _, behind = segment.partition(content + "}")
         if parts:
             if not _JOINT.fullmatch(behind):
                 break

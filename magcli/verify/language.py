@@ -218,7 +218,8 @@ def _single_language(words: str, state: int, totals: list[float]) -> Detection:
         return _classified(words)
     others = totals[:state] + totals[state + 1 :]
     log_odds = totals[state] - max(others)
-    return Detection(_STATES[state]) if log_odds >= MIN_LOG_ODDS else _classified(words)
+    is_certain = log_odds >= MIN_LOG_ODDS
+    return Detection(_STATES[state]) if is_certain else _classified(words)
 
 
 def _main_language(sentences: list[list[str]], states: list[int]) -> Detection:
@@ -229,13 +230,10 @@ def _main_language(sentences: list[list[str]], states: list[int]) -> Detection:
     words = {state: _join(own_sentences) for state, own_sentences in sentences_of.items()}
     # An ideograph counts as three letters.
     letters = {state: len(text) + 2 * _count_ideographs(text) for state, text in words.items()}
-    most = max(letters, key=letters.__getitem__)
-    main = _classified(words[most]) if most == _OTHER_STATE else Detection(_STATES[most])
-    foreign = 0
-    for state, count in letters.items():
-        if _differs(state, words[state], main):
-            foreign += count
-    if foreign > MAX_FOREIGN_SHARE * sum(letters.values()):
+    main_state = max(letters, key=letters.__getitem__)
+    main = _classified(words[main_state]) if main_state == _OTHER_STATE else Detection(_STATES[main_state])
+    foreign = [count for state, count in letters.items() if _differs(state, words[state], main)]
+    if sum(foreign) > MAX_FOREIGN_SHARE * sum(letters.values()):
         return Detection(MIXED)
     return main
 
@@ -248,8 +246,8 @@ def _differs(state: int, words: str, main: Detection) -> bool:
     if state != _OTHER_STATE and main.label in _STATES:
         return _STATES[state] != main.label
     guess = _classify(words[:MAX_CLASSIFIED])
-    close = _GROUP.get(guess.label, guess.label) == _GROUP.get(main.label, main.label)
-    return guess.probability >= MIN_FOREIGN_PROBABILITY and not close
+    are_related = _GROUP.get(guess.label, guess.label) == _GROUP.get(main.label, main.label)
+    return guess.probability >= MIN_FOREIGN_PROBABILITY and not are_related
 
 
 def _classified(words: str) -> Detection:
@@ -271,9 +269,11 @@ def _sum_logs(factors: Iterable[Sequence[float]]) -> list[float]:
 
 def _viterbi(scores: list[list[float]]) -> list[int]:
     """The likeliest sequence of states; ``scores`` are log-likelihoods by sentence and state."""
+    # Without a change, the likeliest states one by one are the likeliest sequence.
     best = [row.index(max(row)) for row in scores]
     if len(set(best)) == 1:
         return best
+    # By state: the log-likelihood of the best sequence that ends in it.
     total = scores[0]
     steps: list[list[int]] = []
     for row in scores[1:]:
@@ -331,10 +331,11 @@ def _scripts_mixed(words: str) -> bool:
     if _NOT_LATIN.search(words) is None:
         return False
     latin, ideographs, other = (_count(script, words) for script in (_LATIN, _IDEOGRAPHS, _OTHER_ALPHABETS))
-    shares = {"latin": latin, "ideographs": 3 * ideographs, "other": other}
-    _, second, first = sorted(shares, key=lambda script: shares[script])
-    most = MAX_LATIN_SHARE if second == "latin" else MAX_SCRIPT_SHARE
-    return shares[second] > most * (shares[first] + shares[second])
+    # An ideograph counts as three letters.
+    letters = {"latin": latin, "ideographs": 3 * ideographs, "other": other}
+    _, second, first = sorted(letters, key=letters.__getitem__)
+    max_share = MAX_LATIN_SHARE if second == "latin" else MAX_SCRIPT_SHARE
+    return letters[second] > max_share * (letters[first] + letters[second])
 
 
 def _count_ideographs(words: str) -> int:
@@ -358,13 +359,14 @@ def _classify(words: str) -> _Prediction:
     label = name.removeprefix(_LABEL)
     if probability >= MIN_CERTAIN_PROBABILITY or label not in _GROUP:
         return _Prediction(label, probability, frozenset())
-    close: dict[str, float] = {}
+    # The probabilities of its group, among the likeliest languages.
+    related: dict[str, float] = {}
     for likely, other_name in predict(line, 4, 0.0, "strict"):
         other = other_name.removeprefix(_LABEL)
         if _GROUP.get(other) == _GROUP[label]:
-            close[other] = likely
-    others = frozenset(other for other, likely in close.items() if likely >= probability / 4)
-    return _Prediction(label, sum(close.values()), others - {label})
+            related[other] = likely
+    others = frozenset(other for other, likely in related.items() if likely >= probability / 4)
+    return _Prediction(label, sum(related.values()), others - {label})
 
 
 def _ideographic_language(words: str) -> str:

@@ -129,6 +129,7 @@ def _for_a_table(reward: Reward) -> Reward:
             values[part.name] = printable(value)
         else:
             raise TypeError(f"{part.name} of a reward is text, not {type(value).__name__}")
+    # Most rewards need no conversion, and no copy then.
     for name, value in values.items():
         stated = getattr(reward, name)
         if type(value) is not type(stated) or value != stated:
@@ -139,5 +140,7 @@ def _for_a_table(reward: Reward) -> Reward:
 def _plain(number: float, correct: bool | None) -> dict[str, Any]:
     """All fields of a reward given as one number."""
     right = number >= 1 if correct is None else bool(correct)
-    values = {"total": number, "correctness": number, "correct": right, "correct_anywhere": right}
-    return values | {"format": 0.0, "length": 0.0, "language": 0.0, "reason": "correct" if right else "wrong"}
+    reason = "correct" if right else "wrong"
+    values = {"total": number, "correctness": number, "correct": right, "correct_anywhere": right, "reason": reason}
+    # The number is not made of the parts of the built-in reward.
+    return values | dict.fromkeys(("format", "length", "language"), 0.0)

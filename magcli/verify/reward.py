@@ -143,10 +143,11 @@ def reward(
         return ungraded("bad-gold", gold_answer(row))
     verify = verify or verify_math
     parts = gate(text, kind, rule.thoughts)
-    if isinstance(parts, str):  # the format failed: only the format-free metric is computed
+    # Where the format failed, only the format-free metric is computed.
+    if isinstance(parts, str):
         free = verify(text, row)
-        right, answer = free.reason in RIGHT, printable(free.answer)
-        return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, right, parts, answer, "format")
+        right = free.reason in RIGHT
+        return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, right, parts, printable(free.answer), "format")
     verdict = verify(parts.answer, row)
     if verdict.reason in UNGRADED:
         return ungraded(verdict.reason, verdict.detail)

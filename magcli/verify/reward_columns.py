@@ -24,12 +24,14 @@ def columns(rewards: Sequence[Reward], *, custom: bool = False) -> pa.RecordBatc
     """The rewards as the columns of ``magcli.data.schema.REWARD``, in order; those of a custom reward as
     ``CUSTOM_REWARD``.
     """
-    arrays = [
-        pa.array([getattr(reward, _FIELD_OF.get(column.name, column.name)) for reward in rewards], column.type)
-        for column in REWARD
-    ]
+    arrays = []
+    for column in REWARD:
+        field = _FIELD_OF.get(column.name, column.name)
+        values = [getattr(reward, field) for reward in rewards]
+        arrays.append(pa.array(values, column.type))
     if not custom:
         return pa.RecordBatch.from_arrays(arrays, schema=REWARD)
+    # A reward without parts has null, not an empty object.
     parts = encoded(dict(reward.parts) or None for reward in rewards)
     assert CUSTOM_REWARD.names[-1] == REWARD_PARTS
     return pa.RecordBatch.from_arrays([*arrays, parts], schema=CUSTOM_REWARD)
@@ -39,4 +41,6 @@ def from_row(row: Mapping[str, Any]) -> Reward:
     """The reward in a row's columns; the inverse of ``columns``."""
     values = {_FIELD_OF.get(name, name): row[name] for name in REWARD.names}
     parts = row.get(REWARD_PARTS)
-    return Reward(**values, parts=json.loads(parts) if isinstance(parts, str) else parts or {})
+    if isinstance(parts, str):
+        parts = json.loads(parts)
+    return Reward(**values, parts=parts or {})

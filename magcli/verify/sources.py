@@ -29,6 +29,7 @@ def import_digests(file: Path, package: str) -> dict[str, str]:
     """
     own = file.resolve()
     roots = _roots(own, package)
+    # Importing a module runs the files of its packages first.
     packages = [*_files_of(package, roots, own)] if package else []
     unread = [(own, package), *packages]
     files = {initial for initial, _ in packages if initial != own}
@@ -47,8 +48,9 @@ def _roots(own: Path, package: str) -> list[Path]:
     folder = own.parent
     if package:
         return [folder.parents[package.count(".")]]
+    # A file that is named by its path may belong to a package.
     outermost = folder
-    while (outermost / "__init__.py").is_file():  # a file that is named by its path may belong to a package
+    while (outermost / "__init__.py").is_file():
         outermost = outermost.parent
     return [folder] if outermost == folder else [folder, outermost]
 
@@ -63,11 +65,15 @@ def _imported_names(path: Path, package: str) -> Iterator[str]:
         return  # it fails when it is imported
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            for alias in node.names:
+                yield alias.name
         elif isinstance(node, ast.ImportFrom):
-            module = _absolute("." * node.level + (node.module or ""), package)
+            dots = "." * node.level
+            module = _absolute(dots + (node.module or ""), package)
             yield module
-            yield from (f"{module}.{alias.name}".lstrip(".") for alias in node.names)
+            # What is imported from a package may be a module of it.
+            for alias in node.names:
+                yield f"{module}.{alias.name}".lstrip(".")
         elif isinstance(node, ast.Call) and (name := _literal_import(node)):
             yield _absolute(name, package)
 
@@ -86,17 +92,21 @@ def _absolute(name: str, package: str) -> str:
     level = len(name) - len(relative)
     if level == 0:
         return name
-    parents = package.split(".")
-    above = parents[: len(parents) - level + 1]
-    return ".".join([*above, relative] if relative else above).lstrip(".")
+    packages = package.split(".")
+    # Each dot after the first goes one package up.
+    names = packages[: len(packages) - level + 1]
+    if relative:
+        names.append(relative)
+    return ".".join(names).lstrip(".")
 
 
 def _files_of(name: str, roots: Sequence[Path], own: Path) -> Iterator[tuple[Path, str]]:
     """The files that run when a name is imported, with the package of each: those of its packages, then its own."""
     parts = name.split(".")
-    root = next((root for root in roots if _is_found_in(parts[0], root, own)), None)
-    if root is None:
+    searched = [root for root in roots if _is_found_in(parts[0], root, own)]
+    if not searched:
         return
+    root = searched[0]
     for number, part in enumerate(parts, 1):
         base = root.joinpath(*parts[:number])
         package = ".".join(parts[: number - 1])
@@ -112,8 +122,11 @@ def _files_of(name: str, roots: Sequence[Path], own: Path) -> Iterator[tuple[Pat
 
 def _module_file(base: Path) -> Path | None:
     """The file of a module, as source or compiled, by its path without a suffix."""
-    candidates = (base.with_name(base.name + suffix) for suffix in all_suffixes())
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
+    for suffix in all_suffixes():
+        file = base.with_name(base.name + suffix)
+        if file.is_file():
+            return file
+    return None
 
 
 def _is_found_in(top: str, root: Path, own: Path) -> bool:
@@ -124,18 +137,22 @@ def _is_found_in(top: str, root: Path, own: Path) -> bool:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return False
-    if spec is None:  # then ``magcli.verify.beside`` lets the user's files find their neighbours
+    # ``magcli.verify.beside`` lets the user's files import their neighbours, which are not on the path.
+    if spec is None:
         spec = PathFinder.find_spec(top, [str(root)])
     if spec is None:
         return False
+    # A package without __init__.py has folders instead of a file.
     locations = [spec.origin] if spec.origin else [*(spec.submodule_search_locations or [])]
     return any(_is_own(Path(location).resolve(), root, own) for location in locations if location)
 
 
 def _is_own(location: Path, root: Path, own: Path) -> bool:
+    """Whether a file or folder below the root is the user's, not an installed package."""
     if not location.is_relative_to(root):
         return False
     parts = location.relative_to(root).parts
-    if root.name in INSTALLED:  # the user's function is in an installed package, beside all others
+    # The user's function may be in an installed package, which is beside all others.
+    if root.name in INSTALLED:
         return parts[0] == own.relative_to(root).parts[0]
     return not any(part in INSTALLED for part in parts)

@@ -46,7 +46,8 @@ def _check_signature(function: Function, spec: str) -> None:
         signature.bind("", {}, **extra_arguments(function, THINK))
     except TypeError as error:
         raise UsageError(f"reward {spec!r} has the signature {signature} ({error}); {SIGNATURE}") from None
-    if next(iter(signature.parameters), "") in BATCH_NAMES:
+    first_parameter = next(iter(signature.parameters), "")
+    if first_parameter in BATCH_NAMES:
         raise UsageError(f"reward {spec!r} has the signature {signature}, which takes a batch as in TRL; {SIGNATURE}")
 
 

@@ -125,11 +125,7 @@ def decide(runs: Sequence[Cell], labels: Mapping[int, Label], rules: Rules) -> D
         if outcome in ("kept", "replaced"):
             right_groups[test] = group
             outputs[test] = None if group == RIGHT else _output(test_runs, group)
-    failing = set()
-    for run in runs:
-        is_judged = run.test in right_groups and run.verdict != "unrun"
-        if is_judged and run.group != right_groups[run.test]:
-            failing.add(run.solution)
+    failing = _failing(runs, right_groups)
     wrong = {run.solution for run in runs if labels[run.solution] == "wrong"}
     passing = sorted(wrong - failing)
     reason, detail = _drop_reason(outcomes, voting, voting - failing, len(right_groups), rules)
@@ -138,6 +134,16 @@ def decide(runs: Sequence[Cell], labels: Mapping[int, Label], rules: Rules) -> D
         detail = f"{len(passing)} of {len(wrong)} wrong solutions pass"
     dropped = {outcome: count for outcome, count in outcomes.items() if outcome not in ("kept", "replaced")}
     return Decision(reason, detail, outputs, dropped, len(wrong), passing)
+
+
+def _failing(runs: Iterable[Cell], right_groups: Mapping[int, int | None]) -> set[int]:
+    """The solutions that fail a kept test; ``right_groups`` has the group of its right output."""
+    failing = set()
+    for run in runs:
+        is_judged = run.test in right_groups and run.verdict != "unrun"
+        if is_judged and run.group != right_groups[run.test]:
+            failing.add(run.solution)
+    return failing
 
 
 def voters(runs: Iterable[Cell], labels: Mapping[int, Label]) -> set[int]:
@@ -152,12 +158,13 @@ def _judge_test(
     """The outcome of a test and the group that counts as right; ``needed`` votes replace an output."""
     votes = Counter(run.group for run in runs if run.solution in voting and run.group is not None)
     max_votes = max(votes.values(), default=0)
-    first = [group for group, count in votes.items() if count == max_votes]
+    leading = [group for group, count in votes.items() if count == max_votes]
+    # In a tie, the output that the test has wins; two others decide nothing.
     winner = None
-    if RIGHT in first:
+    if RIGHT in leading:
         winner = RIGHT
-    elif len(first) == 1:
-        winner = first[0]
+    elif len(leading) == 1:
+        winner = leading[0]
     if winner is None or max_votes < agreement * len(voting):
         return "disagree", None
     if winner == RIGHT:
@@ -171,7 +178,10 @@ def _judge_test(
 
 def _output(runs: Iterable[Cell], group: int | None) -> str | None:
     """The output that represents a group of wrong outputs."""
-    return next((run.output for run in runs if run.group == group and run.output is not None), None)
+    for run in runs:
+        if run.group == group and run.output is not None:
+            return run.output
+    return None
 
 
 def _drop_reason(

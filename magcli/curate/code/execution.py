@@ -146,7 +146,9 @@ def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: Exc
 
 
 def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[Cell]:
+    """The runs of all solutions on all tests, with the groups of their outputs."""
     executed: list[Cell] = []
+    # The wrong outputs of each test, by solution.
     wrong: dict[int, dict[int, bytes]] = {test: {} for test in plan.tests}
     stored = 0
     for number, solution in plan.solutions.items():
@@ -157,12 +159,14 @@ def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[C
             fault, output, seconds = outcome
             verdict = fault.reason if fault else "accepted"
             # The group of a wrong output is set below, when all outputs of the test are compared.
-            executed.append(Cell(number, test, verdict, None if output is None else RIGHT, None, seconds))
+            group = None if output is None else RIGHT
+            executed.append(Cell(number, test, verdict, group, None, seconds))
             if fault and output is not None:
                 fits = len(output) <= min(MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES - stored)
                 # The stand-in is not UTF-8, so it cannot become the output of a test.
-                wrong[test][number] = output if fits else b"\xff" + hashlib.sha256(output).digest()
-                stored += len(wrong[test][number])
+                compared = output if fits else b"\xff" + hashlib.sha256(output).digest()
+                wrong[test][number] = compared
+                stored += len(compared)
     groups = {test: _grouped(plan, test, outputs) for test, outputs in wrong.items()}
     for index, run in enumerate(executed):
         if run.solution in groups.get(run.test, ()):
@@ -237,12 +241,13 @@ def run_script(plan: RunPlan, program: RunnableSolution, script: Script, box: Sa
 
 def _grouped(plan: RunPlan, test: int, outputs: Mapping[int, bytes]) -> dict[int, tuple[int, str | None]]:
     """The group of each wrong output and, for one solution of each group, its representative text."""
+    # A checker says only whether an output is right, not whether two are equal.
     if plan.checker:
         return dict.fromkeys(outputs, (REJECTED, None))
     case = plan.tests[test]
-    components = _components(sorted(set(outputs.values())), case, plan.rule)
+    distinct_outputs = sorted(set(outputs.values()))
     groups: dict[int, tuple[int, str | None]] = {}
-    for number, component in enumerate(components, RIGHT + 1):
+    for number, component in enumerate(_components(distinct_outputs, case, plan.rule), RIGHT + 1):
         members = [solution for solution, output in outputs.items() if output in component]
         representative = _most_common([outputs[solution] for solution in members])
         groups.update(dict.fromkeys(members, (number, None)))

@@ -198,11 +198,12 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
 
 def _body(prompt: str, body: str) -> str:
     """A function from its head and body; if that does not parse, their indentation is aligned."""
-    last = prompt.rstrip().rpartition("\n")[2]
-    indent = last[: len(last) - len(last.lstrip())]
-    first = _INDENTATION.search(body)
+    _, _, last_line = prompt.rstrip().rpartition("\n")
+    indent = last_line[: len(last_line) - len(last_line.lstrip())]
     aligned_body = textwrap.indent(textwrap.dedent(body), indent)
-    aligned_head = re.sub(rf"^{indent}", first[1] if first else indent, prompt, flags=re.MULTILINE)
+    # Or else the head is indented as the body is.
+    body_indent = _INDENTATION.search(body)
+    aligned_head = re.sub(rf"^{indent}", body_indent[1] if body_indent else indent, prompt, flags=re.MULTILINE)
     for attempt in (prompt + body, prompt + aligned_body, aligned_head + body):
         if tree_of(attempt) is not None:
             return attempt
@@ -235,6 +236,7 @@ def _solution(entry: Mapping[str, Any], language: str, label: Label) -> Solution
     source = entry.get("code") or entry.get("source")
     code, fenced = _without_fence(source if isinstance(source, str) else "")
     language = str(entry.get("language") or fenced or language).lower()
+    # A verdict may be the number 0.
     verdict = entry.get("verdict")
     if verdict is not None and verdict != "":
         label = _LABELS.get(str(verdict).lower(), "unknown")

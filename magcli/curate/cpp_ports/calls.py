@@ -80,12 +80,13 @@ class FunctionTests(NamedTuple):
         Raises:
             UnsupportedSignature: there is none.
         """
+        # A declaration may say what the values leave open, such as the elements of an empty list.
         hints = dict(self.function.parameters) if self.function else {}
         returns_hint = self.function.returns if self.function else UNKNOWN
-        by_parameter = zip(*self.arguments, strict=True)
-        types = [
-            common_type(values, hints.get(name, UNKNOWN)) for name, values in zip(self.names, by_parameter, strict=True)
-        ]
+        values_of_parameters = zip(*self.arguments, strict=True)
+        types = []
+        for name, values in zip(self.names, values_of_parameters, strict=True):
+            types.append(common_type(values, hints.get(name, UNKNOWN)))
         returns = common_type(self.values, returns_hint)
         names = [name + "_" if name in _RESERVED else name for name in self.names]
         return Signature(self.name, tuple(zip(names, types, strict=True)), returns)
@@ -323,24 +324,31 @@ def shape_of(values: Iterable[Plain]) -> Shape:
     Raises:
         UnsupportedSignature: they are different kinds of containers.
     """
-    everything = list(values)
-    containers = [value for value in everything if isinstance(value, list | tuple | set | dict)]
+    all_values = list(values)
+    containers: list[Any] = [value for value in all_values if isinstance(value, list | tuple | set | dict)]
     if not containers:
-        kinds = {type(value) for value in everything}
-        if float in kinds:
-            return Shape(float)
-        return Shape(bool) if kinds == {bool} else _OTHER
+        return _shape_of_scalars(all_values)
     kind: type[Any] = type(containers[0])
-    alike: list[Any] = [value for value in containers if isinstance(value, kind)]
-    if len(alike) < len(containers):
+    if not all(isinstance(value, kind) for value in containers):
         raise UnsupportedSignature("types")
     if kind is dict:
-        keys = chain(*alike)
-        values = chain(*(value.values() for value in alike))
-        return Shape(dict, (shape_of(keys), shape_of(values)))
-    if kind is tuple and len({len(value) for value in alike}) == 1:
-        return Shape(tuple, tuple(map(shape_of, zip(*alike, strict=True))))
-    return Shape(frozenset if kind is set else kind, (shape_of(chain(*alike)),))
+        keys = chain.from_iterable(containers)
+        items = chain.from_iterable(container.values() for container in containers)
+        return Shape(dict, (shape_of(keys), shape_of(items)))
+    lengths = set(map(len, containers))
+    if kind is tuple and len(lengths) == 1:
+        by_position = zip(*containers, strict=True)
+        return Shape(tuple, tuple(map(shape_of, by_position)))
+    elements = chain.from_iterable(containers)
+    return Shape(frozenset if kind is set else kind, (shape_of(elements),))
+
+
+def _shape_of_scalars(values: Sequence[Plain]) -> Shape:
+    """Floats, also with integers among them, or truth values only; other values have no shape to restore."""
+    kinds = set(map(type, values))
+    if float in kinds:
+        return Shape(float)
+    return Shape(bool) if kinds == {bool} else _OTHER
 
 
 def _reshaped(value: Any, shape: Shape) -> Any:

@@ -97,7 +97,8 @@ def annotation_type(node: ast.expr | None) -> Type:
             return Type(_HINTS[name])
         case ast.Attribute(_, name) | ast.Name(name) if name in _GENERIC:
             kind = _GENERIC[name]
-            return Type(kind, (UNKNOWN, UNKNOWN) if kind == "map" else (UNKNOWN,))
+            num_parts = 2 if kind == "map" else 1
+            return Type(kind, (UNKNOWN,) * num_parts)
         case ast.Subscript(ast.Name(name) | ast.Attribute(_, name), part):
             parts = part.elts if isinstance(part, ast.Tuple) else [part]
             return _generic(name, [annotation_type(argument) for argument in parts], parts)
@@ -107,7 +108,9 @@ def annotation_type(node: ast.expr | None) -> Type:
 
 
 def _generic(name: str, parts: list[Type], nodes: list[ast.expr]) -> Type:
+    """The type of a generic annotation with the types of its parts; ``UNKNOWN`` for another number of parts."""
     if name in ("tuple", "Tuple"):
+        # tuple[int, ...] has any length.
         if len(nodes) == 2 and isinstance(nodes[1], ast.Constant) and nodes[1].value is ...:
             return Type("list", (parts[0],))
         return Type("tuple", tuple(parts))
@@ -119,6 +122,7 @@ def _generic(name: str, parts: list[Type], nodes: list[ast.expr]) -> Type:
 
 
 def _of(value: Any) -> Type:
+    """The narrowest type of a value. Raises UnsupportedSignature if C++ has none of the same meaning."""
     match value:
         case None:
             return Type("optional", (UNKNOWN,))
@@ -157,8 +161,10 @@ def _unified(one: Type, other: Type) -> Type:
     if one == UNKNOWN:
         return other
     if "optional" in (one.kind, other.kind):
-        inner, other_inner = (type.parts[0] if type.kind == "optional" else type for type in (one, other))
+        inner = one.parts[0] if one.kind == "optional" else one
+        other_inner = other.parts[0] if other.kind == "optional" else other
         return Type("optional", (_unified(inner, other_inner),))
+    # The later of two types of numbers holds the values of both.
     if one.kind in _NUMBERS and other.kind in _NUMBERS:
         return max(one, other, key=lambda number: _NUMBERS.index(number.kind))
     if {one.kind, other.kind} <= {"list", "tuple"}:

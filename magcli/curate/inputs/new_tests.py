@@ -136,8 +136,11 @@ class _TestBench:
         self._stopped = stopped
         called = {case.name for case in plan.tests.values() if isinstance(case, Call)}
         self._functions = frozenset(called or {entry_name(plan.entry_point)})
+        # Seconds of CPU time.
         self._spent = 0.0
-        right, unlabelled, wrong = (list(self._passing(label, stack)) for label in ("right", "unknown", "wrong"))
+        right = list(self._passing("right", stack))
+        unlabelled = list(self._passing("unknown", stack))
+        wrong = list(self._passing("wrong", stack))
         has_labels = any(solution.verdict == "right" for solution in plan.solutions.values())
         self._voters = right if has_labels else unlabelled
         # Unlabelled solutions may confirm an output where too few are labelled right, but their dissent does not count.
@@ -208,6 +211,7 @@ class _TestBench:
         except OutOfTime:
             out_of_time = True
         rejected = Counter(outcome for _, outcome in outcomes if outcome != "kept")
+        # What became of the inputs that a model's programs printed.
         printed = Counter(outcome for origin, outcome in outcomes if origin == "generator")
         no_tests = None if tests else self._reason_for_none(out_of_time, bool(outcomes))
         after = len(self._wrong)
@@ -312,8 +316,9 @@ def candidates(plan: RunPlan, prompt: str, printed: Iterable[str], seed: str) ->
 
 def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
     """Mutations of the given inputs or calls; none if no format is found."""
-    call_texts = [case.source for case in plan.tests.values() if isinstance(case, Call)]
-    texts = [case.stdin.decode(errors="replace") for case in plan.tests.values() if isinstance(case, StdinCase)]
+    cases = list(plan.tests.values())
+    call_texts = [case.source for case in cases if isinstance(case, Call)]
+    texts = [case.stdin.decode(errors="replace") for case in cases if isinstance(case, StdinCase)]
     stated = constraints(prompt)
     if call_texts:
         yield from calls.mutations(call_texts, stated, seed)
@@ -336,6 +341,7 @@ def count_rows(counts: Counter[str], rows: Iterable[Mapping[str, Any]], until: i
             counts[f"none_{row['no_tests']}"] += 1
         if row["cpp_unrun"]:
             counts[f"cpp_{row['cpp_unrun']}"] += 1
+        # Columns of counts by outcome; null without a model.
         for column, prefix in (("tests_thrown", "thrown"), ("programs", "program"), ("program_inputs", "input")):
             outcomes = row[column] or {}
             counts.update({f"{prefix}_{name}": number for name, number in outcomes.items()})

@@ -11,6 +11,7 @@ import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -123,9 +124,10 @@ def describe(format: Format, texts: Sequence[str], stated: Sequence[StatedRange]
     counts = frozenset(_counts(format))
     domains = {slot: _domain(observed[slot]) for slot in slots_of(format) if slot in observed}
     trees = _trees(format, readings)
-    # The tree determines which vertices an edge may have.
-    for slot in [vertex for first in trees for vertex in (first, first + 1)]:
-        domains[slot] = replace(domains[slot], high=UNBOUNDED, ceiling=None, rising=False, different=False)
+    # The tree determines which vertices an edge may have, in two slots one after the other.
+    for first in trees:
+        for slot in (first, first + 1):
+            domains[slot] = replace(domains[slot], high=UNBOUNDED, ceiling=None, rising=False, different=False)
     return Inputs(format, _widened(domains, stated, counts), counts, trees)
 
 
@@ -144,6 +146,7 @@ def series_of(pieces: Sequence[Piece]) -> list[Series]:
         slot, words = piece.line.tail, piece.tail
         if slot is not None and words:
             tails.append(Series(slot, [piece.scope] * len(words), [*words]))
+    # By group of lines and slot.
     columns: dict[tuple[int, int], Series] = {}
     for number, piece in enumerate(pieces, 1):
         # A line outside of repetitions is a group of its own.
@@ -168,12 +171,13 @@ def units_of(word: str, decimals: int) -> int | None:
 
 
 def _domain(observed: Sequence[Series]) -> Domain:
-    words = [word for series in observed for word in series.words]
-    scopes = [scope for series in observed for scope in series.scopes]
+    """What the values of a slot have in common: a range of numbers, or letters and lengths of words."""
+    words = list(chain.from_iterable(series.words for series in observed))
+    scopes = list(chain.from_iterable(series.scopes for series in observed))
     decimals = max(len(word.partition(".")[2]) for word in words)
-    numbers = [units_of(word, decimals) for word in words]
-    known = [number for number in numbers if number is not None]
-    if len(known) < len(words):
+    units = [units_of(word, decimals) for word in words]
+    numbers = [number for number in units if number is not None]
+    if len(numbers) < len(words):
         return _text(words, scopes)
     rows = [[units_of(word, decimals) or 0 for word in series.words] for series in observed]
     # One or two values are often sorted and distinct by chance.
@@ -183,16 +187,17 @@ def _domain(observed: Sequence[Series]) -> Domain:
     always_distinct = all(len(set(row)) == len(row) for row in rows)
     domain = Domain(
         "number",
-        min(known),
-        max(known),
+        min(numbers),
+        max(numbers),
         decimals,
         rising=num_related >= 8 and always_sorted and sometimes_rising,
         different=num_related > 4 and always_distinct,
     )
-    return domain if decimals else _bounded(domain, observed[0].slot, known, scopes)
+    return domain if decimals else _bounded(domain, observed[0].slot, numbers, scopes)
 
 
 def _text(words: Sequence[str], scopes: Sequence[Mapping[int, int]]) -> Domain:
+    """The letters and lengths of words, and the earlier integer that is their length, if there is one."""
     lengths = [len(word) for word in words]
     alphabet = "".join(sorted(set("".join(words))))
     shortest, longest = min(lengths), max(lengths)
@@ -244,11 +249,13 @@ def _widened(domains: Mapping[int, Domain], stated: Sequence[StatedRange], count
         candidates = [number for number, range_ in enumerate(rest) if _may_state(range_, domain)]
         if candidates:
             number = candidates[0]
+            # Domains count in units of their last decimal.
             scale = 10**domain.decimals
             low, high = int(rest[number].low * scale), int(rest[number].high * scale)
             if slot in counts:
                 low = max(low, 0)
             domain = replace(domain, low=low, high=high)
+            # Statements give ranges in the order of the input.
             del rest[: number + 1]
         # Values that reach their ceiling, such as vertices up to n, are bounded by it alone.
         widened[slot] = replace(domain, high=UNBOUNDED) if domain.reaches else domain
@@ -276,8 +283,10 @@ def _trees(format: Format, readings: Sequence[Sequence[Piece]]) -> frozenset[int
         (line,) = item.body
         if not isinstance(line, Line) or len(line.head) < 2 or line.tail is not None:
             continue
-        graphs = [[piece.head[:2] for piece in pieces if piece.line == line] for pieces in readings]
-        if max(map(len, graphs), default=0) >= 3 and all(map(_is_tree, graphs)):
+        edges_of_samples = [[piece.head[:2] for piece in pieces if piece.line == line] for pieces in readings]
+        max_edges = max(map(len, edges_of_samples), default=0)
+        # Any one or two edges may be a tree by chance.
+        if max_edges >= 3 and all(map(_is_tree, edges_of_samples)):
             trees.add(line.head[0])
     return frozenset(trees)
 

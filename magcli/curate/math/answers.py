@@ -68,7 +68,9 @@ def says_nothing(answer: str) -> bool:
 
 def without_label(answer: str) -> str:
     """An answer without "Solution is:", remarks on free constants, and dollar signs around the rest."""
-    text = _FREE_CONSTANTS.sub("", _LABEL.sub("", answer))
+    unlabelled = _LABEL.sub("", answer)
+    text = _FREE_CONSTANTS.sub("", unlabelled)
+    # Dollar signs stay around an answer that is as it was written.
     return answer if text == answer else without_dollars(text)
 
 
@@ -121,8 +123,10 @@ def has_separate_values(answer: str) -> bool:
 
 def count_values(answer: str) -> int:
     """The number of values separated by commas, semicolons or "and" outside brackets."""
+    # A matrix is one value.
     flat = _outside_brackets(_ENVIRONMENT.sub("E", answer))
-    return sum(bool(re.search(r"\w", part)) for part in _SEPARATOR.split(flat))
+    values = [part for part in _SEPARATOR.split(flat) if re.search(r"\w", part)]
+    return len(values)
 
 
 def has_words(answer: str) -> bool:

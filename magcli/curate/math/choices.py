@@ -6,6 +6,7 @@ options: many numbers answer "which of the following is a prime?", but only one 
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 from magcli.curate.math.rules import RULES
@@ -77,7 +78,7 @@ def append_options(prompt: str, options: object) -> str:
     if isinstance(options, Mapping):
         listed = [f"({letter}) {option}" for letter, option in options.items() if option is not None]
     elif isinstance(options, Sequence):
-        listed = [_labelled(LETTERS[number % len(LETTERS)], str(option)) for number, option in enumerate(options)]
+        listed = [_labelled(letter, str(option)) for letter, option in zip(cycle(LETTERS), options, strict=False)]
     else:
         return prompt
     return "\n".join([prompt, *listed])
@@ -154,12 +155,16 @@ def _last_lines(text: str, count: int) -> list[str]:
 
 
 def _labelled(letter: str, option: str) -> str:
-    return f"({letter}) " + re.sub(rf"^(?:\s*[(（]?\s*{letter}\s*[)）.．:、]\s*)+", "", option)
+    """An option after its label, which it may have itself."""
+    text = re.sub(rf"^(?:\s*[(（]?\s*{letter}\s*[)）.．:、]\s*)+", "", option)
+    return f"({letter}) {text}"
 
 
 def _last_run(labels: list[re.Match[str]]) -> list[re.Match[str]]:
     """The last unbroken run A, B, C... among the labels, in upper or lower case."""
-    start, letters = max((_last_start(labels, letters), letters) for letters in (*_SERIES, LETTERS.lower()))
+    # The series whose run starts last.
+    runs = [(_last_start(labels, letters), letters) for letters in (*_SERIES, LETTERS.lower())]
+    start, letters = max(runs)
     if start < 0:
         return []
     run = [labels[start]]

@@ -83,7 +83,8 @@ def summarise(answers: Sequence[str], correct: Sequence[bool], same: Same) -> Su
         raise ValueError(f"expected equally many answers and verdicts, got {len(answers)} and {len(correct)}")
     classes = answer_classes(answers, same)
     top = max(classes, key=lambda answer_class: answer_class.num_samples, default=AnswerClass("", 0))
-    return Summary(sum(correct) / len(correct), len(answers), top.answer, top.num_samples / len(answers))
+    pass_rate = sum(correct) / len(correct)
+    return Summary(pass_rate, len(answers), top.answer, top.num_samples / len(answers))
 
 
 def answer_classes(answers: Sequence[str], same: Same) -> list[AnswerClass]:
@@ -95,8 +96,9 @@ def answer_classes(answers: Sequence[str], same: Same) -> list[AnswerClass]:
     texts = Counter(text for text in map(str.strip, answers) if text)
     sizes: dict[str, int] = {}
     for text, count in texts.most_common():
-        equal = next((answer for answer in sizes if same(text, answer)), text)
-        sizes[equal] = sizes.get(equal, 0) + count
+        # The class of the first equal answer, or a class of its own.
+        representative = next((answer for answer in sizes if same(text, answer)), text)
+        sizes[representative] = sizes.get(representative, 0) + count
     return [AnswerClass(answer, num_samples) for answer, num_samples in sizes.items()]
 
 

@@ -18,7 +18,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -109,7 +109,8 @@ class StatementIndex:
         """The rows of one statement without the first one, or all of them if their answers contradict each other."""
         first = rows[0]
         answers = {row: self.keys[row][1] for row in rows}
-        contradicting = {answer for answer in set(answers.values()) if not self._are_equal(answers[first], answer)}
+        distinct_answers = set(answers.values())
+        contradicting = {answer for answer in distinct_answers if not self._are_equal(answers[first], answer)}
         if not contradicting:
             for row in rows[1:]:
                 yield Duplicate(row, "duplicate", first)
@@ -121,8 +122,9 @@ class StatementIndex:
 
     def _reworded(self, rows: Sequence[int]) -> Iterator[Duplicate]:
         """Those of similar rows that state the problem of an earlier one in other words."""
-        words = [words_of(self.statements[row]) for row in rows]
-        strict = not any(_DIGIT.search(self.statements[row]) for row in rows)
+        statements = [self.statements[row] for row in rows]
+        words = [words_of(statement) for statement in statements]
+        has_numbers = any(map(_DIGIT.search, statements))
         differing = [changes(words[0], others) for others in words]
         positions = gaps(differing)
         # Rows that fill the gaps of their template differently are different problems.
@@ -130,7 +132,7 @@ class StatementIndex:
         for index, row in enumerate(rows):
             alike = kept.setdefault(filled_in(differing[index], positions), [])
             for first in alike[:MAX_COMPARED]:
-                if same_problem(changes(words[first], words[index]), strict=strict):
+                if same_problem(changes(words[first], words[index]), strict=not has_numbers):
                     yield Duplicate(row, "near-duplicate", rows[first])
                     break
             else:
@@ -162,12 +164,13 @@ def components(shingles: Sequence[frozenset[str]], similarity: float) -> list[li
                 size[first] += size[second]
         own_leader = _leader(leader, row)
         size[own_leader] += 1
+        # Later rows are compared with the first members of a large component only.
         if size[own_leader] <= MAX_LINKED:
             index.insert(row, min_hash)
-    found: dict[int, list[int]] = {}
+    members: dict[int, list[int]] = {}
     for row in range(len(shingles)):
-        found.setdefault(_leader(leader, row), []).append(row)
-    return [component for component in found.values() if len(component) > 1]
+        members.setdefault(_leader(leader, row), []).append(row)
+    return [component for component in members.values() if len(component) > 1]
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
@@ -182,6 +185,7 @@ def _groups(digests: "array[int]", rows: Sequence[int]) -> Iterator[list[int]]:
     chosen = np.asarray(rows, np.int64)
     values = np.frombuffer(digests, np.uint64)[chosen] if len(chosen) else np.zeros(0, np.uint64)
     order = np.argsort(values, kind="stable")
+    # Where the next digest begins.
     edges = np.flatnonzero(np.diff(values[order])) + 1
     for start, end in pairwise([0, *edges.tolist(), len(order)]):
         if end - start > 1:
@@ -286,11 +290,12 @@ def index_evaluations(paths: Iterable[Path], suites: Mapping[str, Sequence[Row]]
                 f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(columns)}"
             )
         context = context_columns(columns)
-        rows = (row for batch in source.rows for row in to_rows(batch))
+        rows = chain.from_iterable(map(to_rows, source.rows))
         for number, row in enumerate(rows):
-            id = str(row["id"] if row.get("id") is not None else number)
+            id = row.get("id")
+            name = str(number if id is None else id)
             statement = with_context(context_of(row, context), str(row[column] or ""))
-            _add_forms(index, EvaluationRow(short_name, id), statement, row)
+            _add_forms(index, EvaluationRow(short_name, name), statement, row)
     for name, problems in (suites or {}).items():
         for problem in problems:
             _add_forms(index, EvaluationRow(name, str(problem["id"])), str(problem["prompt"]), problem)
@@ -304,16 +309,18 @@ def _add_forms(index: EvaluationIndex, source: EvaluationRow, statement: str, ro
 
 def _forms(statement: str, row: Row) -> list[str]:
     """A statement as it is, and as cleaning leaves it: with and without its options. Their words differ."""
-    options = next((row[name] for name in names.OPTIONS if row.get(name)), None)
-    complete = append_options(statement, options)
+    stated_options = [row[name] for name in names.OPTIONS if row.get(name)]
+    complete = append_options(statement, stated_options[0] if stated_options else None)
     forms = [statement, complete]
     if listed := split_options(complete):
         forms.append(as_open_question(listed, "").stem)
-    answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
-    if answer is not None:
-        cleaned = clean(complete, str(answer), parsable=lambda _: True)
+    answers = [row[name] for name in ANSWERS if row.get(name) is not None]
+    if answers:
+        # Any answer, as the evaluation problem is not graded here.
+        cleaned = clean(complete, str(answers[0]), parsable=lambda _: True)
         if isinstance(cleaned, Kept):
             forms.append(cleaned.prompt)
+    # Forms with the same words are matched as one.
     by_words = {tuple(tokens_of(form)): form for form in forms}
     return list(by_words.values())
 

@@ -193,6 +193,7 @@ def check_answer(problem: Kept, tasks: Tasks, *, parsable: Parsable) -> Decision
             return Dropped("unverifiable", answer[:80])
         if answers.has_separate_values(answer) and count_values(answer) > 1 and "semicolon" not in prompt:
             return Dropped("multi-part", "several values")
+    # Of an equation that the verifier cannot read, perhaps the value alone.
     readable = plain if parsable(plain) else answers.right_hand_side(plain, prompt)
     if not readable or (readable != plain and not parsable(readable)):
         return Dropped("prose-answer" if answers.has_words(answer) else "unverifiable", plain[:80])

@@ -97,12 +97,15 @@ def words_of(statement: str) -> list[Word]:
     for match in TOKEN.finditer(text):
         lowered = match[0].lower()
         position = match.start()
+        # The s of "it's" is no word.
         if lowered in _CONTRACTED and text[position - 1 : position] in "'’":
             continue
         quoted = any(start < position < end for start, end in quotes)
+        # A capital letter marks a name, except where any word has one.
         starts_sentence = _STARTS_SENTENCE.search(text, max(0, position - 6), position)
         named = match[0][0].isupper() and not (starts_sentence and lowered in NEUTRAL)
-        words.append(Word(str(NUMBER_WORDS.get(lowered, lowered)), named, quoted))
+        spelling = str(NUMBER_WORDS.get(lowered, lowered))
+        words.append(Word(spelling, named, quoted))
     return words
 
 
@@ -118,7 +121,8 @@ def changes(one: Sequence[Word], other: Sequence[Word]) -> list[Change]:
         num_after += 1
     old = one[num_before : len(one) - num_after]
     new = other[num_before : len(other) - num_after]
-    matcher = SequenceMatcher(None, [word.text for word in old], [word.text for word in new], autojunk=False)
+    texts, new_texts = ([word.text for word in words] for words in (old, new))
+    matcher = SequenceMatcher(None, texts, new_texts, autojunk=False)
     differing = []
     for kind, start, end, new_start, new_end in matcher.get_opcodes():
         if kind == "equal":
@@ -151,11 +155,12 @@ def gaps(of_all: Iterable[Sequence[Change]]) -> set[int]:
 
 def filled_in(differing: Sequence[Change], positions: set[int]) -> tuple[tuple[int, str], ...]:
     """What a statement with these changes has in the gaps at these positions."""
-    return tuple(
-        (change.start, change.filler)
-        for change in differing
-        if change.swap and not change.typo and not positions.isdisjoint(range(change.start, change.end))
-    )
+    fillers = []
+    for change in differing:
+        in_gap = not positions.isdisjoint(range(change.start, change.end))
+        if in_gap and change.swap and not change.typo:
+            fillers.append((change.start, change.filler))
+    return tuple(fillers)
 
 
 def _meaningful(old: Sequence[Word], new: Sequence[Word]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
@@ -179,9 +184,10 @@ def _decides(change: Change) -> bool:
         return False
     if texts & DECIDING:
         return True
+    # One name, or one letter, for another.
     if any(word.named for word in old) and any(word.named for word in new):
         return True
-    if any(_is_letter(word) for word in old) and any(_is_letter(word) for word in new):
+    if any(map(_is_letter, old)) and any(map(_is_letter, new)):
         return True
     # A whole phrase for another one: of the first statement no neutral word stands between.
     return min(len(old), len(new)) > 1 and change.end - change.start == len(old)
@@ -196,12 +202,15 @@ def _one_letter_apart(one: str, other: str) -> bool:
     short, long = sorted((one, other), key=len)
     if len(long) - len(short) > 1:
         return False
-    start = 0
-    while start < len(short) and short[start] == long[start]:
-        start += 1
+    num_equal = 0
+    while num_equal < len(short) and short[num_equal] == long[num_equal]:
+        num_equal += 1
+    short_rest, long_rest = short[num_equal:], long[num_equal:]
+    # One letter more.
     if len(short) < len(long):
-        return short[start:] == long[start + 1 :]
-    if short[start + 1 :] == long[start + 1 :]:
+        return short_rest == long_rest[1:]
+    # Another letter.
+    if short_rest[1:] == long_rest[1:]:
         return True
-    exchanged = short[start + 1 : start + 2] + short[start : start + 1] + short[start + 2 :]
-    return exchanged == long[start:]
+    first, second = short_rest[:1], short_rest[1:2]
+    return second + first + short_rest[2:] == long_rest

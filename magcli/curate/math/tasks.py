@@ -231,11 +231,13 @@ def separate_answers(question: str, values: str) -> str:
 def several_blanks(statement: str) -> str:
     """The number of blanks to fill in, if more than one; a statement in two languages has each twice."""
     text = _ASY.sub("", statement)
-    before = [text[max(0, blank.start() - 30) : blank.start()] for blank in _BLANK.finditer(text)]
-    num_chinese = sum(bool(_CHINESE.search(context)) for context in before)
-    in_two_languages = 2 * num_chinese == len(before)
-    count = num_chinese if in_two_languages else len(before)
-    if _FRACTION_BLANK in text and (text.count(_FRACTION_BLANK) > 1 or _ASKS_AMOUNT.search(text)):
+    # What stands before each blank says in which language it is.
+    contexts = [text[max(0, blank.start() - 30) : blank.start()] for blank in _BLANK.finditer(text)]
+    num_chinese = len(list(filter(_CHINESE.search, contexts)))
+    in_two_languages = 2 * num_chinese == len(contexts)
+    count = num_chinese if in_two_languages else len(contexts)
+    num_fractions = text.count(_FRACTION_BLANK)
+    if num_fractions > 1 or (num_fractions and _ASKS_AMOUNT.search(text)):
         return "a blank and a question"
     return f"{count} blanks" if count > 1 else ""
 

@@ -191,11 +191,14 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _split_condition(test: ast.expr, problem_names: frozenset[str]) -> Call:
+    """The call that a condition tests, and the value that it expects."""
     match test:
+        # math.isclose(f(1), 2.0, rel_tol=1e-9)
         case ast.Call(ast.Attribute(ast.Name("math"), "isclose") | ast.Name("isclose"), [one, other], options):
             call, value = _call_and_constant(one, other)
             asked = {option.arg: constant(option.value) for option in options}
             expected = _near(constant(value), asked)
+        # abs(f(1) - 2.0) < 1e-6
         case ast.Compare(
             ast.Call(ast.Name("abs") | ast.Attribute(ast.Name("math"), "fabs"), [ast.BinOp(one, ast.Sub(), other)], []),
             [ast.Lt() | ast.LtE()],
@@ -206,6 +209,7 @@ def _split_condition(test: ast.expr, problem_names: frozenset[str]) -> Call:
         case ast.Compare(one, [ast.Eq() | ast.Is() as sign], [other]):
             call, value = _call_and_constant(one, other)
             plain = constant(value)
+            # "is" says more than "==" of True, False and None only.
             is_singleton = isinstance(sign, ast.Is) and isinstance(plain, bool | None)
             expected = Expected("identical" if is_singleton else "equal", plain)
         case ast.Compare(call, [ast.In()], [ast.List() | ast.Tuple() | ast.Set() as values]):

@@ -110,9 +110,11 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
         refuse_handles(left, right, unless_expected=True)
         return bool(left == right)
     expected, actual = (right, left) if from_left else (left, right)
+    # Its class derives from one of plain data.
     if isinstance(actual, Handle) and "p" in actual.abilities_:
         actual = ask(f"plain(H[{actual.number_}])")
-    if isinstance(actual, Handle) and actual.kind_ in ("range", "deque") and type(expected).__name__ == actual.kind_:
+    is_sequence = isinstance(actual, Handle) and actual.kind_ in ("range", "deque")
+    if is_sequence and type(expected).__name__ == actual.kind_:
         return noted(same(list(expected), list(actual)), expected, list(actual))
     refuse_handles(actual)
     return noted(equal_by_rule(expected, actual), expected, actual)
@@ -220,7 +222,9 @@ class Approx:
 
     def __init__(self, value: "Any", rel: "float | None" = None, abs: "float | None" = None) -> None:
         self.value = value
-        self._rel = (1e-6 if abs is None else 0.0) if rel is None else rel
+        # As in pytest, an absolute tolerance alone leaves no relative one.
+        usual_rel = 1e-6 if abs is None else 0.0
+        self._rel = usual_rel if rel is None else rel
         self._abs = 1e-12 if abs is None else abs
 
     def _of_part(self, value: "Any") -> "Approx":
@@ -244,7 +248,8 @@ class Approx:
             if not isinstance(actual, list | tuple) or len(actual) != len(expected):
                 return False
             return all(self._of_part(number).matches(part) for number, part in zip(expected, actual, strict=True))
-        if isinstance(actual, bool) or not isinstance(actual, int | float | Fraction | Decimal):
+        is_number = isinstance(actual, int | float | Fraction | Decimal) and not isinstance(actual, bool)
+        if not is_number:
             return False
         return math.isclose(actual, expected, rel_tol=self._rel, abs_tol=self._abs)
 

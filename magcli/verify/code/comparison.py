@@ -30,8 +30,10 @@ def comparison(name: str) -> Comparison:
     for plain_mode in get_args(Mode):
         if mode == plain_mode != "decimals" and not colon:
             return Comparison(plain_mode)
+    # The number of decimals, without which the mode has no meaning.
     if mode == "decimals" and tolerance.isdecimal() and len(tolerance) < 3:
-        return Comparison("decimals", HALF_A_UNIT * 10.0 ** -int(tolerance))
+        unit = 10.0 ** -int(tolerance)
+        return Comparison("decimals", HALF_A_UNIT * unit)
     if mode == "floats" and DECIMAL.fullmatch(tolerance.encode()) and float(tolerance) >= 0:
         return Comparison("floats", float(tolerance))
     raise DataError(f"unknown comparison {name!r}; choose from {', '.join(get_args(Mode))}, floats:1e-4, decimals:2")

@@ -68,11 +68,14 @@ def _check_startable(argv: list[str], files: dict[str, bytes | Path], sandbox: S
 
 
 def _fault(outcome: Outcome, limits: Limits) -> Fault | None:
+    """Why there is no binary; None if there is one."""
     if outcome.status == "exited" and outcome.code == 0 and outcome.cpu <= limits.cpu:
         return None
     if outcome.status == "lost":
         return Fault("infra-error", "the compiler's sandbox was lost")
-    if outcome.status in ("cpu-limit", "wall-limit") or outcome.cpu > limits.cpu or _KILLED.search(outcome.stderr):
+    reached_limit = outcome.status in ("cpu-limit", "wall-limit") or outcome.cpu > limits.cpu
+    # g++ reports that a process which it started was killed.
+    if reached_limit or _KILLED.search(outcome.stderr):
         return Fault("compile-timeout", f"the compiler took more than {limits.cpu:g} s")
     if outcome.status == "memory-limit":
         return Fault("compile-error", f"the compiler took more than {limits.memory >> 20} MiB")
@@ -117,7 +120,8 @@ def _identity(compiler: str) -> str:
     """A digest of the compiler and the flags, to which the header is specific."""
     version = subprocess.run([compiler, "-v"], capture_output=True, check=True).stderr
     status = os.stat(compiler)
-    return hashlib.sha256(repr((version, status.st_size, status.st_mtime_ns, FLAGS)).encode()).hexdigest()[:16]
+    identity = repr((version, status.st_size, status.st_mtime_ns, FLAGS))
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 @cache
@@ -138,6 +142,7 @@ def _private_folder() -> "tempfile.TemporaryDirectory[str]":
 
 
 def _precompile(made: Path) -> None:
+    """Create the header beside its path and move it there complete, as other processes may look for it."""
     with tempfile.TemporaryDirectory(prefix=".pch-", dir=made.parent) as folder:
         source, product = Path(folder, "all.h"), Path(folder, "all.gch")
         source.write_text(f"#include <{HEADER}>\n")

@@ -361,10 +361,11 @@ def call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> Text:
     """
     if not SENT and not TOUCHED:
         return Text(f'{{"tuple":[{text_of(value_of_call(function, args, kwargs))},{{"dict":[]}}]}}')
+    # What may change, with its content before the call.
     kept = {number: (value, content_of(value)) for number, value in SENT.items()}
-    for one in TOUCHED:
-        attributes = vars(one)
-        kept[-1 - NUMBERS[id(one)]] = (attributes, content_of(attributes))
+    for thing in TOUCHED:
+        attributes = vars(thing)
+        kept[-1 - NUMBERS[id(thing)]] = (attributes, content_of(attributes))
     numbers = {id(value): number for number, (value, _) in kept.items() if number >= 0}
     value = value_of_call(function, args, kwargs)
     changed = []

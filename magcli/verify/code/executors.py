@@ -24,13 +24,18 @@ def executes_values(tree: ast.Module, names: Sequence[str]) -> bool:
     aliases = _executors_of(tree)
     for node in ast.walk(tree):
         match node:
+            # eval(f(1)); getattr(x, f(1))
             case ast.Call(function, args) if _path(function) in aliases:
-                text = args[1:2] if aliases[_path(function)] in ("getattr", "setattr", "delattr") else args[:1]
+                names_attribute = aliases[_path(function)] in ("getattr", "setattr", "delattr")
+                text = args[1:2] if names_attribute else args[:1]
                 if any(mentions(part, of_program) for part in text):
                     return True
+            # map(eval, f(1))
             case ast.Call(function, args) if not mentions(function, {*names}):
-                if any(_path(part) in aliases for part in args) and any(mentions(part, of_program) for part in args):
+                passes_executor = any(_path(part) in aliases for part in args)
+                if passes_executor and any(mentions(part, of_program) for part in args):
                     return True
+            # globals()[f(1)]
             case ast.Subscript(table, key) if mentions(key, of_program) and _is_namespace(table, aliases):
                 return True
     return False
@@ -48,17 +53,12 @@ def _is_namespace(node: ast.expr, executors: Mapping[str, str]) -> bool:
 
 def _executors_of(tree: ast.Module) -> dict[str, str]:
     """How a script calls the functions of ``_EXECUTORS``, and which they are."""
-    paths = {name: name for name in _EXECUTORS} | {f"builtins.{name}": name for name in _EXECUTORS if "." not in name}
+    paths = {name: name for name in _EXECUTORS}
+    paths |= {f"builtins.{name}": name for name in _EXECUTORS if "." not in name}
     for node in ast.walk(tree):
         match node:
             case ast.Import(aliases):
-                renamed = {alias.asname: alias.name for alias in aliases if alias.asname}
-                paths |= {
-                    path.replace(module, name, 1): executor
-                    for name, module in renamed.items()
-                    for path, executor in paths.items()
-                    if path.startswith(f"{module}.")
-                }
+                paths |= _renamed(paths, aliases)
             case ast.ImportFrom(str(module), aliases):
                 members = {alias.asname or alias.name: f"{module}.{alias.name}" for alias in aliases}
                 paths |= {name: paths[path] for name, path in members.items() if path in paths}
@@ -67,11 +67,23 @@ def _executors_of(tree: ast.Module) -> dict[str, str]:
     return paths
 
 
+def _renamed(paths: Mapping[str, str], aliases: Sequence[ast.alias]) -> dict[str, str]:
+    """The functions of the modules that an import renames: ``o.system`` for ``import os as o``."""
+    module_of = {alias.asname: alias.name for alias in aliases if alias.asname}
+    renamed: dict[str, str] = {}
+    for name, module in module_of.items():
+        for path, executor in paths.items():
+            if path.startswith(f"{module}."):
+                renamed[path.replace(module, name, 1)] = executor
+    return renamed
+
+
 def _path(node: ast.expr) -> str:
     """``os.system`` as it is written; empty for what is more than names."""
     match node:
         case ast.Name(name):
             return name
         case ast.Attribute(inner, name):
-            return f"{before}.{name}" if (before := _path(inner)) else ""
+            before = _path(inner)
+            return f"{before}.{name}" if before else ""
     return ""

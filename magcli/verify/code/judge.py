@@ -148,6 +148,7 @@ def judge(
     seconds = max_seconds(limits, len(parsed_tests), canonical, checker)
     deadline = time.monotonic() + seconds
     job = _Job(program, canonical, parsed_tests, limits, rule, checker, partial, seconds, deadline, sandbox)
+    # A failure of the machine says nothing about the program.
     for _ in range(MAX_ATTEMPTS):
         verdict = _run_tests(job)
         if verdict.reason != "infra-error" or time.monotonic() > deadline:
@@ -335,14 +336,17 @@ class Programs:
         language_of_harness = LANGUAGES.get(str(row.get("language") or "cpp").lower())
         if harness and language == language_of_harness:
             program = with_harness(program, harness, language)
+        # The tests of a problem are the same for all its answers.
+        identity = str(row.get("id") or prompt)
+        checker = Checker(str(source), str(row.get("checker_language") or "python")) if source else None
         verdict = self.judge()(
             program,
             language,
-            sample_tests(tests, str(row.get("id") or prompt), rule.test_seed, rule.num_tests),
+            sample_tests(tests, identity, rule.test_seed, rule.num_tests),
             limits_of(row),
             mode=mode,
             problem_names=names_of_problem(tests, str(row.get("entry_point") or "")),
-            checker=Checker(str(source), str(row.get("checker_language") or "python")) if source else None,
+            checker=checker,
             partial=rule.partial,
         )
         # What the tests and the prompt imply rather than state is part of the detail.

@@ -96,9 +96,11 @@ def judge(asked: "dict[str, Any]") -> str:
     tree = ast.parse(asked["script"], "test.py")
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     space = {"__name__": "test", **library(used), **{name: Named(name) for name in names}, **WATCHED}
+    # A name of the program where an exception is expected is a class, under which the program's is raised here.
     exceptions = exceptions_in(tree)
-    for name in [name for name in names if any(mentions(kind, {name}) for kind in exceptions)]:
-        space[name] = STANDINS[name] = type(name, (Exception,), {})
+    for name in names:
+        if any(mentions(kind, {name}) for kind in exceptions):
+            space[name] = STANDINS[name] = type(name, (Exception,), {})
     prepare(tree, names)
     needs_assert = must_assert(tree)
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is str}
@@ -115,7 +117,11 @@ def judge(asked: "dict[str, Any]") -> str:
 
 def template(value: "Any") -> "Any":
     """A text of the program that is used as a template: it must not read attributes, which could be the test's."""
-    if isinstance(value, str) and any("." in (field or "") for _, field, _, _ in string.Formatter().parse(value)):
+    if not isinstance(value, str):
+        return value
+    # Text after the last field has None for one.
+    fields = [field or "" for _, field, _, _ in string.Formatter().parse(value)]
+    if any("." in field for field in fields):
         raise refused("a template that reads attributes")
     return value
 
@@ -135,6 +141,7 @@ def prepare(tree: ast.Module, names: "list[str]") -> None:
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             needed = [line for line in imports if mentions(node, {part.asname or part.name for part in line.names})]
+            # The source of a class, with the imports that it needs, for the program's sandbox.
             CLASSES[node.name] = "\n".join([ast.unparse(part) for part in (*needed, node)])
     of_program = names_of_program(tree, names)
     evidence.objects = any(

@@ -93,15 +93,17 @@ class Watched(ast.NodeTransformer):
 
     def visit_Try(self, node: ast.Try) -> ast.Try:
         """Handlers note that they were entered, and ``AssertionError`` may be caught by its name."""
-        skips, expects = has_asserts(node.body), has_failures([*node.body, *node.orelse])
+        may_skip, expects = has_asserts(node.body), has_failures([*node.body, *node.orelse])
         catches = any(names_assertion_error(handler.type) for handler in node.handlers)
         self._tries += 1
         self.generic_visit(node)
         self._tries -= 1
         for handler in node.handlers:
+            # A body that fails in any case, as by "assert False" at its end, expects an exception.
             if expects:
                 handler.body.insert(0, statement("expected"))
-            if skips and not names_assertion_error(handler.type) and not has_asserts(handler.body, failures=True):
+            asserts = names_assertion_error(handler.type) or has_asserts(handler.body, failures=True)
+            if may_skip and not asserts:
                 handler.body.insert(0, statement("cut"))
         if catches:
             node.body = [ast.With([ast.withitem(calls_of("lenient"))], node.body)]
@@ -135,7 +137,9 @@ class Watched(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Calls whose value for no elements says nothing, and templates of the program."""
         name = name_of(node)
+        # Of each argument, before it is rewritten, whether it has values of the program.
         own = [self._is_own(part) for part in node.args]
+        is_mixed = any(own) and not all(own)
         is_method = isinstance(node.func, ast.Attribute)
         own_receiver = is_method and self._is_own(node.func.value)  # type: ignore[attr-defined]
         if name in OF_ALL and self._conditions:
@@ -143,11 +147,12 @@ class Watched(ast.NodeTransformer):
         elif is_method and name in ("issubset", "issuperset", "startswith", "endswith"):
             self._look_at_subject(node)
         self.generic_visit(node)
+        compares = name in CLOSE or name.startswith("assert_")
         match node:
-            case ast.Call(ast.Name("zip"), args, []) if any(own) and not all(own) and not has_stars(args):
+            case ast.Call(ast.Name("zip"), args, []) if is_mixed and not has_stars(args):
                 flags = ast.Tuple([ast.Constant(flag) for flag in own], ast.Load())
                 return calls_of("zipped", flags, *args)
-            case ast.Call(_, [_, _, *_]) if own[0] != own[1] and (name in CLOSE or name.startswith("assert_")):
+            case ast.Call(_, [_, _, *_]) if compares and own[0] != own[1]:
                 node.args = [node.func, ast.Constant(own[0]), *node.args]
                 node.func = ast.Name("__close__", ast.Load())
             case ast.Call(ast.Attribute(ast.Name("str"), "format" | "format_map"), [template, *_]) if own[0]:
@@ -206,9 +211,9 @@ class Watched(ast.NodeTransformer):
                 name = f"__compared_{self._count}"
                 right = ast.NamedExpr(ast.Name(name, ast.Store()), right)
                 following = ast.Name(name, ast.Load())
-            from_left, from_right = own[number], own[number + 1]
-            flags = (ast.Constant(from_left), ast.Constant(from_right))
-            parts.append(calls_of("compare", ast.Constant(type(sign).__name__), left, right, *flags))
+            operation = ast.Constant(type(sign).__name__)
+            from_left, from_right = ast.Constant(own[number]), ast.Constant(own[number + 1])
+            parts.append(calls_of("compare", operation, left, right, from_left, from_right))
             left = following
         return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
 
@@ -292,11 +297,9 @@ def statements(nodes: "Iterable[ast.AST]") -> "list[ast.AST]":
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         every.append(node)
-        waiting.extend(
-            part
-            for part in ast.iter_child_nodes(node)
-            if isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case)
-        )
+        for part in ast.iter_child_nodes(node):
+            if isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case):
+                waiting.append(part)
     return every
 
 
@@ -320,6 +323,14 @@ def exceptions_in(tree: ast.AST) -> "list[ast.expr]":
 def names_in(node: ast.AST) -> "list[str]":
     """The names in a syntax tree."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def names_in_all(nodes: "Iterable[ast.AST]") -> "list[str]":
+    """The names in several syntax trees."""
+    names: list[str] = []
+    for node in nodes:
+        names += names_in(node)
+    return names
 
 
 BINDING = (
@@ -347,23 +358,26 @@ def bound_to_program(node: ast.AST, names: "set[str]", functions: "dict[str, ast
     """The names that a node binds to a value that mentions ``names``."""
     match node:
         case ast.Assign(targets, value) if mentions(value, names):
-            return [name for target in targets for name in names_in(target)]
+            return names_in_all(targets)
         case ast.AugAssign(target, _, value) | ast.NamedExpr(target, value) | ast.AnnAssign(target, _, value):
             return names_in(target) if value is not None and mentions(value, names) else []
         case ast.For(target, value) | ast.comprehension(target, value) if mentions(value, names):
             return names_in(target)
+        # items.append(f(1))
         case ast.Expr(ast.Call(ast.Attribute(changed), args)) if any(mentions(part, names) for part in args):
-            return names_in(changed)  # items.append(f(1))
+            return names_in(changed)
         case ast.With(items) if any(mentions(item.context_expr, names) for item in items):
-            return [name for item in items if item.optional_vars for name in names_in(item.optional_vars)]
+            return names_in_all(item.optional_vars for item in items if item.optional_vars)
         case ast.FunctionDef(name, signature) if any(mentions(part, names) for part in node.decorator_list):
             return [name, *parameters(signature)]
         case ast.FunctionDef(name) if any(mentions(part, names) for part in node.body):
             return [name]
         case ast.Call(function, args, keywords):
             every = [*args, *(word.value for word in keywords)]
+            # The program may call a function that it gets.
             if mentions(function, names) and any(is_callback(part, functions) for part in every):
                 return parameters_of_callbacks(every, functions)
+            # A function of the script is called with what it gets here.
             match function:
                 case ast.Name(name) if name in functions:
                     return parameters_of_program(functions[name].args, args, keywords, names)
@@ -390,8 +404,9 @@ def parameters_of_callbacks(args: "list[ast.expr]", functions: "dict[str, ast.Fu
 
 def parameters(signature: ast.arguments) -> "list[str]":
     """The names of all parameters."""
-    rest = [one for one in (signature.vararg, signature.kwarg) if one is not None]
-    return [one.arg for one in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs, *rest)]
+    usual = (*signature.posonlyargs, *signature.args, *signature.kwonlyargs)
+    rest = [parameter for parameter in (signature.vararg, signature.kwarg) if parameter is not None]
+    return [parameter.arg for parameter in (*usual, *rest)]
 
 
 def parameters_of_program(

@@ -62,6 +62,7 @@ def check(checker: Checker, case: StdinCase, output: bytes, sandbox: Sandbox) ->
         if outcome.status == "exited" and outcome.code == WRONG:
             return Fault("wrong-answer", f"the checker says: {says}" if says else "the checker rejects it")
         failed = f"the checker failed: {outcome.status} {outcome.code}: {says}"
+        # A checker that can judge the expected output failed because of the program's.
         if outcome.status != "lost" and _accepts(program.run(case.output, CHECKER_LIMITS)):
             return Fault("wrong-answer", f"{failed}; it accepts the expected output")
         return Fault("infra-error", failed)
@@ -112,7 +113,9 @@ def start_program(
     Raises EnvironmentFault if there is no compiler.
     """
     if language == "python":
-        argv = command(sandbox, "driver.py" if called else "session.py") + ["serve"] * serving
+        argv = command(sandbox, "driver.py" if called else "session.py")
+        if serving:
+            argv.append("serve")
         with sandbox.program(argv, sources(source, called=called, python=sandbox.python)) as program:
             yield program
         return

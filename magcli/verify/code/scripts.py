@@ -82,23 +82,23 @@ def parse_all(
     Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
     """
     names = names_of_problem(tests) if problem_names is None else problem_names
-    found: list[StdinCase | Parsed] = []
+    parsed: list[StdinCase | Parsed] = []
     for number, test in enumerate(tests, 1):
         try:
             check_columns(test)
             if test.get("assert"):
-                found.append(parse_assert(test["assert"], names))
+                parsed.append(parse_assert(test["assert"], names))
             elif test.get("call"):
-                found.append(parse_call(test["call"], test.get("output") or "", names))
+                parsed.append(parse_call(test["call"], test.get("output") or "", names))
             else:
-                found.append(stdin_case(test))
+                parsed.append(stdin_case(test))
         except DataError as error:
             raise DataError(f"test {number} is a bad test: {error}") from error
-    if not found:
+    if not parsed:
         raise DataError("the problem has no tests")
-    if len({isinstance(test, StdinCase) for test in found}) > 1:
+    if len({isinstance(test, StdinCase) for test in parsed}) > 1:
         raise DataError("some tests of the problem call a function and others use stdin; all must be of one kind")
-    return found
+    return parsed
 
 
 def names_of_problem(tests: Sequence[Mapping[str, Any]], entry_point: str = "") -> frozenset[str]:
@@ -201,8 +201,8 @@ def _expected(output: str, problem_names: frozenset[str]) -> str:
     """The expected value as an expression of Python. Raises DataError if it has none."""
     try:
         node = ast.parse(output.strip(), mode="eval").body
-        known = _KNOWN - problem_names
-        if known.issuperset(names_in(node)):
+        defined = _KNOWN - problem_names
+        if defined.issuperset(names_in(node)):
             return ast.unparse(node)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
@@ -360,6 +360,7 @@ def _excerpt(tree: ast.Module, names: Sequence[str]) -> str:
     """The tested expression of a single assert, the first line of any other script."""
     match tree.body:
         case [ast.Assert(ast.Compare(one, [ast.Eq() | ast.Is()], [other]))]:
+            # Of "f(1) == 2" the verdict names f(1).
             own = [side for side in (one, other) if mentions(side, names)]
             text = ast.unparse(own[0] if len(own) == 1 else tree.body[0].test)  # type: ignore[attr-defined]
         case [ast.Assert(test)]:

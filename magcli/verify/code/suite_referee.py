@@ -176,14 +176,13 @@ def assertion(function: "Any", name: str, of_first: bool = False, of_second: boo
 
 def expecting(function: "Any", *args: "Any", **kwargs: "Any") -> "Any":
     """An assertion that expects an exception; the program's own are known by name, as those of libraries are."""
+    # pytest and unittest name the parameter differently.
     keyword = "expected_exception" if "expected_exception" in kwargs else "exception"
     kinds = kwargs[keyword] if keyword in kwargs else args[0]
-    several = kinds if isinstance(kinds, tuple) else (kinds,)
-    expected = tuple([expected_kind(kind) for kind in several])
-    wanted = expected if isinstance(kinds, tuple) else expected[0]
+    expected = tuple(map(expected_kind, kinds)) if isinstance(kinds, tuple) else expected_kind(kinds)
     if keyword in kwargs:
-        return function(*args, **{**kwargs, keyword: wanted})
-    return function(wanted, *args[1:], **kwargs)
+        return function(*args, **{**kwargs, keyword: expected})
+    return function(expected, *args[1:], **kwargs)
 
 
 def expected_kind(kind: "Any") -> "Any":

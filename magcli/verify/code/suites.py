@@ -53,8 +53,10 @@ def test_classes(tree: ast.Module) -> list[ast.ClassDef]:
     """The classes that have tests: those of unittest, and pytest's by their name."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     cases = _names_of_test_case(tree)
+    # In the order of the source, as a class may derive from one before it.
     for node in classes:
-        if any(is_test_case(base) or (isinstance(base, ast.Name) and base.id in cases) for base in node.bases):
+        names_of_bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+        if names_of_bases & cases or any(map(is_test_case, node.bases)):
             cases.add(node.name)
     return [node for node in classes if node.name in cases or (node.name.startswith("Test") and methods_of(node))]
 
@@ -93,15 +95,14 @@ def called_at_top(tree: ast.Module) -> set[str]:
 
 
 def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and any(
-        isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
-    )
+    return isinstance(node, ast.If) and mentions(node.test, {"__name__"})
 
 
 def excerpt(tree: ast.Module) -> str:
     """What a verdict calls a suite: its test, if it has only one."""
     names = [test.name for test in test_functions(tree)]
-    names += [f"{kind.name}.{test.name}" for kind in test_classes(tree) for test in methods_of(kind)]
+    for kind in test_classes(tree):
+        names += [f"{kind.name}.{test.name}" for test in methods_of(kind)]
     return names[0] if len(names) == 1 else "the tests"
 
 
@@ -124,8 +125,9 @@ def program_modules(tree: ast.Module, problem_names: Iterable[str], unknown: Seq
     sure += [node.module or SOLUTION for node in relative]
     if sure or unknown:
         return list(dict.fromkeys(sure))
-    others = list(dict.fromkeys(module for module, _ in imports if module not in PACKAGES))
-    return others if len(others) == 1 else []
+    # If the suite imports one other module only, there is nothing else that it could test.
+    others = dict.fromkeys(module for module, _ in imports if module not in PACKAGES)
+    return list(others) if len(others) == 1 else []
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
@@ -135,7 +137,8 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
             case ast.ImportFrom(module, names):
                 yield module or SOLUTION, [alias.name for alias in names]
             case ast.Import(names):
-                yield from ((alias.name, []) for alias in names)
+                for alias in names:
+                    yield alias.name, []
 
 
 def imports_all(tree: ast.Module, modules: Sequence[str]) -> bool:
@@ -256,15 +259,12 @@ def _needs(node: ast.AST, own: frozenset[str], fixtures: set[str]) -> str:
         case ast.Attribute(ast.Name("unittest"), "mock"):
             return MOCKS
         case ast.Attribute(ast.Name("os"), name) | ast.Attribute(ast.Attribute(ast.Name("os"), "path"), name):
-            return "" if name in PURE_PATHS else SURROUNDINGS if "env" in name else FILES
+            return _needs_of_os(name)
         case ast.Attribute(ast.Name(name), attribute) if name in own and attribute.startswith("__"):
             return INSIDES
         case ast.Assign(targets):
-            return (
-                INSIDES
-                if any(isinstance(part, ast.Attribute) and mentions(part.value, own) for part in targets)
-                else ""
-            )
+            attributes = [target for target in targets if isinstance(target, ast.Attribute)]
+            return INSIDES if any(mentions(target.value, own) for target in attributes) else ""
         case ast.ExceptHandler(ast.expr() as kind) | ast.ClassDef(bases=[kind]):
             return CLASSES if mentions(kind, own) else ""
         case ast.Compare(left, [ast.Is() | ast.IsNot()], [right]):
@@ -272,6 +272,13 @@ def _needs(node: ast.AST, own: frozenset[str], fixtures: set[str]) -> str:
         case ast.Call(function, arguments):
             return _call_needs(name_of(function), arguments, node.keywords, own)
     return ""
+
+
+def _needs_of_os(name: str) -> str:
+    """What a name of ``os`` or ``os.path`` needs, of which ``environ`` and ``getenv`` are the environment."""
+    if name in PURE_PATHS:
+        return ""
+    return SURROUNDINGS if "env" in name else FILES
 
 
 def _call_needs(name: str, arguments: list[ast.expr], keywords: list[ast.keyword], own: frozenset[str]) -> str:
@@ -282,9 +289,11 @@ def _call_needs(name: str, arguments: list[ast.expr], keywords: list[ast.keyword
         return IDENTITY if _asks_identity(arguments[0], arguments[1], own) else ""
     if name in ("setattr", "delattr") and arguments and mentions(arguments[0], own):
         return INSIDES
-    wanted = [word.value for word in keywords if word.arg in ("expected_exception", "exception", "cls")]
-    if name in RAISING and any(mentions(kind, ENDS) for kind in (*arguments[:1], *wanted)):
-        return EXITS
+    if name in RAISING:
+        # The exception is the first argument, or is given by name.
+        by_name = [word.value for word in keywords if word.arg in ("expected_exception", "exception", "cls")]
+        if any(mentions(kind, ENDS) for kind in (*arguments[:1], *by_name)):
+            return EXITS
     return ""
 
 
@@ -327,6 +336,7 @@ def split(source: str) -> list[str]:
         kept = (test, class_of.get(id(test)))
         dropped = [node for node in (*tests, *classes) if node not in kept]
         suites.append(_without(source, dropped))
+    # What is outside of the tests is repeated in each of them.
     too_long = sum(map(len, suites)) > max(MAX_SPLIT, 4 * len(source))
     return [source] if too_long else suites
 
@@ -348,8 +358,11 @@ def _is_shared(tree: ast.Module, classes: Sequence[ast.ClassDef]) -> bool:
                 return True
             case ast.Attribute(_, name) | ast.Name(name) if name in SKIPS:
                 return True
-    bodies = [tree.body, *(kind.body for kind in classes)]
-    return any(isinstance(part, ast.Assign) and _is_changeable(part.value) for body in bodies for part in body)
+    # What the module and the classes assign outside of tests.
+    statements = [*tree.body]
+    for kind in classes:
+        statements += kind.body
+    return any(isinstance(part, ast.Assign) and _is_changeable(part.value) for part in statements)
 
 
 def _is_changeable(value: ast.expr) -> bool:
@@ -378,6 +391,7 @@ def prelude(code: str, entry_point: str, test: str) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     kept: list[ast.stmt] = []
+    # Backwards, so that what a statement uses is kept too.
     for node in reversed(tree.body):
         if isinstance(node, FunctionNode) and node.name == entry_point:
             continue

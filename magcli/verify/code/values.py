@@ -161,17 +161,13 @@ def same(expected: Plain, actual: Plain, tolerance: float | None = None, *, exac
                 return False
             return all(same(want, got, tolerance, exact=exact) for want, got in zip(expected, actual, strict=True))
         case set() | frozenset():
-            return (
-                isinstance(actual, set | frozenset)
-                and len(actual) == len(expected)
-                and _same_keys(expected, actual, exact)
-            )
+            if not isinstance(actual, set | frozenset) or len(actual) != len(expected):
+                return False
+            return _same_keys(expected, actual, exact)
         case dict():
-            return (
-                isinstance(actual, dict)
-                and len(actual) == len(expected)
-                and _same_dict(expected, actual, tolerance, exact)
-            )
+            if not isinstance(actual, dict) or len(actual) != len(expected):
+                return False
+            return _same_dict(expected, actual, tolerance, exact)
         case Other("range" | "deque", items):
             return isinstance(actual, Other) and actual.kind == expected.kind and same(items, actual.items)
     return False

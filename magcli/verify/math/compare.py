@@ -44,6 +44,8 @@ MAX_CHARS = 10_000
 """Longer answers are compared as raw text only."""
 MAX_WORDS = 8
 """A ground truth with more words is prose, not an answer."""
+MAX_LABEL_WORDS = 6
+"""Words of a ground truth that is compared as text."""
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 # ``8 (kg)``, ``124 (square meters)``: the unit of a ground truth in brackets.
@@ -142,7 +144,8 @@ def _with_plain_unit(truth: str) -> str:
 
 def _compare(left: str, truth: str) -> tuple[bool, str]:
     b = resolve_chains(parse_answer(truth))
-    a = (ratio_in_words(left) if b.op == "ratio" else None) or resolve_chains(parse_answer(left))
+    worded_ratio = ratio_in_words(left) if b.op == "ratio" else None
+    a = worded_ratio or resolve_chains(parse_answer(left))
     if b.op == "text" and is_polar(b.name) and verdict_of(left) == plain(b.name):
         return True, "words"
     if a.op == "raw" or b.op == "raw":
@@ -150,6 +153,7 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     are_same, path = same(a, b)
     if are_same:
         return True, path
+    # The two differ as they are written; what follows are other readings of them.
     if rewritten := _same_when_rewritten(a, b):
         return True, rewritten
     if _same_compound(left, truth, a, b):
@@ -162,7 +166,8 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):
         return same(parse_as_points(left), parse_as_points(truth))[0], "structure"
     if _COMMA_GROUPS.fullmatch(left) or _COMMA_GROUPS.fullmatch(truth):
-        return same(resolve_chains(parse_as_list(left)), resolve_chains(parse_as_list(truth)))[0], "structure"
+        listed, other = (resolve_chains(parse_as_list(text)) for text in (left, truth))
+        return same(listed, other)[0], "structure"
     if "\\" in left + truth and squeeze(left) == squeeze(truth):
         return True, "text"
     # The ground truth may be a series; an answer that is one has not summed it.
@@ -210,6 +215,7 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
     if decision[0]:
         fault = unasked(left, truth, question)
         return (False, fault) if fault else decision
+    # Answers that differ may still be equal by what the question says.
     a, b = parse_answer(left), parse_answer(truth)
     if same_as_known(a, b, question) or is_rounded_as_asked(a, b, question):
         return True, "question"
@@ -241,6 +247,7 @@ def _is_only_option(label: str, text: str, question: str) -> bool:
     if name.name not in listed or parse_answer(text).op == "choice":
         return False
     equal_options = [letter for letter, option in listed.items() if _compare(text, option)[0]]
+    # Two options of one value say nothing about the label.
     return equal_options == [name.name]
 
 
@@ -283,8 +290,11 @@ def _are_comma_measures(left: str, truth: str) -> bool:
 def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:
     """Compare what the grammar cannot parse as text."""
     a, b = squeeze(left), squeeze(truth)
-    if a == b != "" or (len(a) > 3 and a.isalpha() and a.casefold() == b.casefold()):
+    # Fewer letters may be names, in which case matters.
+    is_word = len(a) > 3 and a.isalpha()
+    if (a and a == b) or (is_word and a.casefold() == b.casefold()):
         return True, "text"
+    # A raw tree has the reason for which it was not parsed; a budget says more than the others.
     reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
     specific = [reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")]
     return False, specific[0] if specific else "unparsable"
@@ -297,8 +307,10 @@ def parsable(gold: str) -> bool:
         return False
     if parse_answer(truth).op != "raw":
         return True
-    label = _TEXT.sub(r"\1", normalize(truth)).replace(r"\times", "x")  # words, a choice, a time: compared as text
-    return bool(_LABEL.fullmatch(label)) and len(label.split()) <= 6 and bool(re.search(r"[^\W_]", label))
+    # Words, a choice, a time: compared as text.
+    label = _TEXT.sub(r"\1", normalize(truth)).replace(r"\times", "x")
+    has_letter_or_digit = re.search(r"[^\W_]", label) is not None
+    return has_letter_or_digit and _LABEL.fullmatch(label) is not None and len(label.split()) <= MAX_LABEL_WORDS
 
 
 def last_number(text: str) -> str | None:

@@ -135,6 +135,7 @@ def start(isolation: Isolation, spec: ProgramSpec) -> Runner:
 
     Raises OSError if a file of the program cannot be read, or the process cannot be started.
     """
+    # ``cleanup`` is what the runner's end closes, ``opened`` what only the new process needs.
     with ExitStack() as cleanup, ExitStack() as opened:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         cleanup.callback(ours.close)
@@ -185,10 +186,13 @@ def unused_uid() -> int:
 
     From 0x70000000, above ids of accounts and containers, or else from the upper half of the mapped range.
     """
+    # First id inside, first id outside, number of ids.
     rows = [tuple(map(int, row.split())) for row in Path("/proc/self/uid_map").read_text().splitlines()]
     first, _, count = max(rows, key=lambda row: row[2])
+    if count <= 1000:
+        return 0
     last = min(first + count - 2, 0x7FFD0000)
-    return last - secrets.randbelow(min(count // 2, 0x0FFD0000)) if count > 1000 else 0
+    return last - secrets.randbelow(min(count // 2, 0x0FFD0000))
 
 
 def _spawn(command: Sequence[str], owner: int | None, passed: Sequence[int], errors: int) -> subprocess.Popen[bytes]:
@@ -233,15 +237,17 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
 
     A user that root switched to may be unable to reach the paths, so then everything is copied.
     """
+    contents: dict[str, bytes | Path] = {_INSIDE: script_for(isolation.python, _RUNNER, _INSIDE)}
+    contents |= {f"{BOX}/{name}": content for name, content in spec.files.items()}
     files: dict[str, int | Path] = {}
-    boxed = {f"{BOX}/{name}": content for name, content in spec.files.items()}
-    for path, content in {_INSIDE: script_for(isolation.python, _RUNNER, _INSIDE), **boxed}.items():
+    for path, content in contents.items():
         if isinstance(content, Path) and isolation.mount_as != "dropped":
             files[path] = content.resolve(strict=True)
         else:
             copied = content if isinstance(content, bytes) else content.read_bytes()
-            files[path] = file = memory_file("file", copied)
+            file = memory_file("file", copied)
             opened.callback(os.close, file)
+            files[path] = file
     return files
 
 
@@ -388,7 +394,9 @@ def _landlock_rules(isolation: Isolation, spec: ProgramSpec, folder: str, uid: i
     """The paths that Landlock leaves accessible and their rights; files that were not copied are linked."""
     system = ["/usr", *_outside_usr(isolation)]
     system += [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
-    packages = [str(Path(folder).with_name("packages")), *map(str, _packages(isolation, spec).values())]
+    # The folder of links to packages, and the packages themselves.
+    packages = [str(Path(folder).with_name("packages"))]
+    packages += map(str, _packages(isolation, spec).values())
     rules = [(path, _READ) for path in (*system, *packages)]
     for content in spec.files.values():
         if isinstance(content, Path) and not uid:

@@ -208,8 +208,9 @@ def run_escape_test(isolation: Isolation) -> tuple[str, str]:
         return "", leaks
     if fault := exhausted_by(outcome.stderr):
         raise CannotStart(f"a program's sandbox cannot be started: {fault}")
-    said = outcome.stderr.decode(errors="replace").strip().splitlines() or [f"{outcome.status} {outcome.code}"]
-    return f"a test program did not run: {said[-1]}", leaks
+    lines = outcome.stderr.decode(errors="replace").strip().splitlines()
+    failure = lines[-1] if lines else f"{outcome.status} {outcome.code}"
+    return f"a test program did not run: {failure}", leaks
 
 
 Choice = Literal["auto", "full", "restricted", "none"]

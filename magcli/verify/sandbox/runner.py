@@ -88,7 +88,8 @@ def drop_privileges(uid: int) -> None:
 def landlock(rules: "list[tuple[str, int]]") -> None:
     """Restrict file access to the paths of ``rules`` and below, with their rights."""
     # Without attributes the call returns the version of Landlock.
-    version = min(check(libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), "landlock"), 6)
+    newest = check(libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), "landlock")
+    version = min(newest, 6)
     handled = LANDLOCK_RIGHTS.get(version, 0xFFFF)
     # Rights to files, to TCP ports, and to sockets and signals outside, as far as the version knows them.
     attribute = struct.pack("=QQQ", handled, 3, 3)[: LANDLOCK_ATTRIBUTE.get(version, 24)]

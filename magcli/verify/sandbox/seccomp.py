@@ -138,6 +138,8 @@ def _judged(column: int, *, compiler: bool) -> _Code:
     killed or stopped in this way was so from outside, which is not a verdict.
     """
     namespaces = _CLONE_NAMESPACES if compiler else _CLONE_NAMESPACES | _CLONE_THREAD
+    # An address to send to could be outside.
+    without_address = chain.from_iterable(_when(flags, _null(4)) for flags in _SEND)
     rules = {
         "mmap": _masked(3, _SHARED_ANONYMOUS, True, _SHARED_ANONYMOUS),
         "clone": _masked(0, namespaces, False, 0 if compiler else _CLONE_THREAD),
@@ -150,10 +152,13 @@ def _judged(column: int, *, compiler: bool) -> _Code:
         "prlimit64": [*_unless(1, [_RLIMIT_CPU]), *_among(0, [0])],
         "setrlimit": [*_unless(0, [_RLIMIT_CPU]), *_answer(_ALLOW)],
         "socketpair": [*_argument(0), *_when(_AF_UNIX, _among(1, _SOCK_STREAM)), *_answer(_EPERM)],
-        "sendto": [*_argument(3), *chain.from_iterable(_when(flags, _null(4)) for flags in _SEND), *_answer(_EPERM)],
+        "sendto": [*_argument(3), *without_address, *_answer(_EPERM)],
         "recvfrom": _among(3, _RECEIVE),
     }
-    return [step for name, rule in rules.items() for step in _when(_SPECIAL[name][column], rule)]
+    code: _Code = []
+    for name, rule in rules.items():
+        code += _when(_SPECIAL[name][column], rule)
+    return code
 
 
 def _numbers(table: str, column: int) -> list[int]:
@@ -190,5 +195,6 @@ def program_filter(kind: Literal["program", "compiler"] = "program", machine: st
 @cache
 def own_pid_offsets(code: bytes) -> list[int]:
     """Offsets of ``OWN_PID`` in a filter, in bytes."""
+    # The constant of a step is the second half of its eight bytes.
     wanted = struct.pack("=I", OWN_PID)
     return [offset for offset in range(4, len(code), 8) if code[offset : offset + 4] == wanted]

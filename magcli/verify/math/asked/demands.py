@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import takewhile
+from itertools import product, starmap, takewhile
 
 from magcli.verify.math.asked import forms, notations
 from magcli.verify.math.asked.named import asks_for_named
@@ -78,14 +78,15 @@ def unasked(answer: str, gold: str, question: str) -> str:
     if squeeze(answer) == squeeze(gold):
         return ""
     tree, truth = parse_answer(answer), parse_answer(gold)
-    if any(not is_known_unit(words) and not is_counted(words, f"{question} {gold}") for words in _units(tree)):
+    things = [words for words in _units(tree) if not is_known_unit(words)]
+    if not all(is_counted(words, f"{question} {gold}") for words in things):
         return "words"
     if _has_other_unit(tree, truth, question) or forms.has_other_angle_unit(answer, gold, question):
         return "unit"
     bare, bare_truth = value(tree), value(truth)
-    if notations.adds_percent_sign(bare, bare_truth, question) or notations.lacks_percentage(
-        bare, bare_truth, question
-    ):
+    if notations.adds_percent_sign(bare, bare_truth, question):
+        return "percent"
+    if notations.lacks_percentage(bare, bare_truth, question):
         return "percent"
     if "C" in question and _is_given_constant(tree, truth, question):
         return "function"
@@ -124,7 +125,8 @@ def _has_numbers_to_join(answer: str, gold: str, question: str) -> bool:
     if tree.op == "raw":
         return False
     if symbols(tree):
-        return leaves_product(answer, gold) and (forms.asks_for_simplest(question) or asks_to_expand(question))
+        is_to_simplify = forms.asks_for_simplest(question) or asks_to_expand(question)
+        return is_to_simplify and leaves_product(answer, gold)
     if leaves_product(answer, gold) or leaves_work_in_root(answer, gold):
         return True
     return count_numbers_to_join(tree) > 0 and count_numbers_to_join(truth) == 0
@@ -135,15 +137,15 @@ def _not_worked_out(tree: Expr, truth: Expr, question: str) -> str:
     ``form`` if it asks to expand or simplify and the answer has like terms, ``value`` if it asks to solve and the
     answer has an unknown to isolate, again unlike the ground truth.
     """
-    has_product = _has_product_of_sums(value(tree))
-    wants_product = _has_product_of_sums(value(truth))
+    bare, bare_truth = value(tree), value(truth)
+    has_product, wants_product = _has_product_of_sums(bare), _has_product_of_sums(bare_truth)
     if has_product and not wants_product and asks_to_expand(question):
         return "terms"
     if wants_product and not has_product and asks_for_square(question):
         return "form"
-    if count_uncollected(value(tree)) and not count_uncollected(value(truth)):
-        asks = (forms.asks_for_simplest, asks_to_expand, forms.asks_to_convert_angle)
-        return "form" if any(asks_to(question) for asks_to in asks) else ""
+    if count_uncollected(bare) and not count_uncollected(bare_truth):
+        requests = (forms.asks_for_simplest, asks_to_expand, forms.asks_to_convert_angle)
+        return "form" if any(asks_for(question) for asks_for in requests) else ""
     return "value" if is_unsolved(tree, truth) and _asks_to_solve(question) else ""
 
 
@@ -199,11 +201,13 @@ def _is_given_constant(answer: Expr, gold: Expr, question: str) -> bool:
 
 def _has_other_unit(tree: Expr, truth: Expr, question: str) -> bool:
     """Whether an answer has a unit that neither the ground truth nor the question has, though that asks for one."""
-    named = [name for name in _units(tree) if name and is_known_unit(name)]
-    if not named or any(_units(truth)):
+    units = [unit for unit in _units(tree) if unit and is_known_unit(unit)]
+    if not units or any(_units(truth)):
         return False
     asked = asked_units(question)
-    return bool(asked) and not any(_is_one_unit(name, unit) for name in named for unit in asked)
+    if not asked:
+        return False
+    return not any(starmap(_is_one_unit, product(units, asked)))
 
 
 def _is_one_unit(a: str, b: str) -> bool:
@@ -218,17 +222,19 @@ def asked_units(question: str) -> frozenset[str]:
     After ``in`` a singular or a single letter is no unit: ``in second place``, ``in year 5``, ``in C``.
     """
     asked = set()
-    for lead in _ASKED_UNIT.finditer(question):
-        words = _MARKUP.sub("", lead["words"]).split()[:MAX_UNIT_WORDS]
+    for request in _ASKED_UNIT.finditer(question):
+        words = _MARKUP.sub("", request["words"]).split()[:MAX_UNIT_WORDS]
         unit = _leading_unit(words)
         if not unit:
             continue
         first = words[0]
         is_singular = len(first) > 3 and first.lower() == unit
-        if lead["amount"] or not (is_singular or len(first) == 1):
+        if request["amount"] or not (is_singular or len(first) == 1):
             asked.add(unit)
-    for chinese in _ASKED_IN_CHINESE.finditer(question):
-        unit = _leading_unit([chinese["unit"]]) or _leading_unit([chinese["unit"][0]])
+    for request in _ASKED_IN_CHINESE.finditer(question):
+        characters = request["unit"]
+        # The second character may begin the next word.
+        unit = _leading_unit([characters]) or _leading_unit([characters[0]])
         if unit:
             asked.add(unit)
     return frozenset(asked)
@@ -237,6 +243,7 @@ def asked_units(question: str) -> frozenset[str]:
 def _leading_unit(words: list[str]) -> str:
     """The unit with which words begin, as long as each of them belongs to one; empty without one."""
     parts = list(takewhile(_is_part_of_unit, words))
+    # The longest unit first: kilometers per hour before kilometers.
     for size in range(len(parts), 0, -1):
         name = unit_name(" ".join(parts[:size]).rstrip("."))
         if name and is_known_unit(name):

@@ -5,6 +5,7 @@ Where the question does not ask for a form, any equal form is right.
 
 import math
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from magcli.verify.math.asked.requests import MAX_CHARS
@@ -23,10 +24,11 @@ MAX_PRIME = 10**10
 
 def _whole_factors(text: str) -> list[int] | None:
     """The bases of a product of powers of whole numbers; None for anything else."""
-    last = normalize(text).split("=")[-1].replace(r"\left", "").replace(r"\right", "")
-    parts = [part.strip(" {},\\") for part in _TIMES.split(last)]
+    last_side = normalize(text).split("=")[-1].replace(r"\left", "").replace(r"\right", "")
+    parts = [part.strip(" {},\\") for part in _TIMES.split(last_side)]
     factors = [_FACTOR.fullmatch(part.replace(" ", "")) for part in parts if part]
-    return [int(match[1]) for match in factors if match] if factors and all(factors) else None
+    bases = [int(match[1]) for match in factors if match]
+    return bases if bases and len(bases) == len(factors) else None
 
 
 def _is_prime(number: int) -> bool:
@@ -41,7 +43,9 @@ def has_composite_factor(answer: str, gold: str, question: str) -> bool:
     if not factors or all(map(_is_prime, factors)):
         return False
     wanted = _whole_factors(gold)
-    return bool(wanted and all(map(_is_prime, wanted)) and _PRIME_FACTORS.search(question))
+    if not wanted or not all(map(_is_prime, wanted)):
+        return False
+    return _PRIME_FACTORS.search(question) is not None
 
 
 _SIMPLEST = re.compile(
@@ -95,21 +99,31 @@ def _unreduced(text: str) -> int:
     bare = normalize(text).replace(r"\left", "").replace(r"\right", "")
     if "," not in bare:
         bare = bare.split("=")[-1]
-    pairs: list[tuple[int, int]] = []
-    for fraction in _WHOLE_FRACTION.finditer(bare):
-        above, below = filter(None, fraction.groups())
-        pairs.append((int(above), int(below)))
+    pairs = [(int(above), int(below)) for above, below in _fractions(bare)]
     if ratio := _WHOLE_RATIO.fullmatch(bare):
         pairs.append((int(ratio[1]), int(ratio[2])))
-    count = sum(math.gcd(*pair) > 1 or pair[1] == 1 for pair in pairs)
-    count += len(_FACTOR_ONE.findall(bare))
-    for root in _ROOT.finditer(bare):
-        degree = int(root[1] or 2)
-        in_brackets, bare_digits = root[2] or root[3], root[4]
-        # \sqrt23 is the root of 2.
-        digits = in_brackets or (bare_digits[0] if "\\" in root[0] else bare_digits)
-        count += _has_power_as_factor(int(digits), degree)
-    return count
+    # A denominator 1 is left out in lowest terms.
+    unreduced_pairs = [pair for pair in pairs if math.gcd(*pair) > 1 or pair[1] == 1]
+    unreduced_roots = list(filter(_is_unreduced_root, _ROOT.finditer(bare)))
+    factors_one = _FACTOR_ONE.findall(bare)
+    return len(unreduced_pairs) + len(unreduced_roots) + len(factors_one)
+
+
+def _fractions(text: str) -> Iterator[tuple[str, str]]:
+    """The digits of the numerators and denominators of fractions of whole numbers."""
+    for fraction in _WHOLE_FRACTION.finditer(text):
+        # Each notation of a fraction has two groups of its own.
+        above, below = filter(None, fraction.groups())
+        yield above, below
+
+
+def _is_unreduced_root(root: re.Match[str]) -> bool:
+    """Whether a number can be taken out of a root."""
+    degree = int(root[1] or 2)
+    in_brackets, bare_digits = root[2] or root[3], root[4]
+    # \sqrt23 is the root of 2.
+    digits = in_brackets or (bare_digits[0] if "\\" in root[0] else bare_digits)
+    return _has_power_as_factor(int(digits), degree)
 
 
 def _has_power_as_factor(number: int, degree: int) -> bool:
@@ -141,14 +155,13 @@ def is_not_simplest(answer: str, gold: str, question: str) -> bool:
     return is_other_fraction(answer, gold, question)
 
 
-_OVER_POWER_OF_TEN = re.compile(r"10+")
+_POWER_OF_TEN = re.compile(r"10+")
 
 
 def _is_decimal_as_fraction(text: str) -> bool:
     """Whether a fraction is only a decimal over a power of ten and could be reduced: ``125/1000``."""
-    for fraction in _WHOLE_FRACTION.finditer(normalize(text)):
-        above, below = filter(None, fraction.groups())
-        if _OVER_POWER_OF_TEN.fullmatch(below) and math.gcd(int(above), int(below)) > 1:
+    for above, below in _fractions(normalize(text)):
+        if _POWER_OF_TEN.fullmatch(below) and math.gcd(int(above), int(below)) > 1:
             return True
     return False
 
@@ -198,13 +211,21 @@ _PI = re.compile(r"\\pi(?![A-Za-z])|π|\brad", re.IGNORECASE)
 def has_other_angle_unit(answer: str, gold: str, question: str) -> bool:
     """Whether a question asks for radians and an answer is in degrees, or the reverse, unlike the ground truth."""
     if _DEGREE_SIGN.search(answer):
-        return not _DEGREE_SIGN.search(gold) and bool(_RADIANS.search(question)) and not _DEGREES.search(question)
+        return not _DEGREE_SIGN.search(gold) and _asked_angle_unit(question) == "radian"
     if _PI.search(answer):
-        return not _PI.search(gold) and bool(_DEGREES.search(question)) and not _RADIANS.search(question)
+        return not _PI.search(gold) and _asked_angle_unit(question) == "degree"
     return False
+
+
+def _asked_angle_unit(question: str) -> str:
+    """The one unit of angles that a question asks for; empty if it asks for neither, or has both."""
+    in_radians, in_degrees = _RADIANS.search(question), _DEGREES.search(question)
+    if bool(in_radians) == bool(in_degrees):
+        return ""
+    return "radian" if in_radians else "degree"
 
 
 @lru_cache(maxsize=1024)
 def asks_to_convert_angle(question: str) -> bool:
     """Whether a question asks for radians or for degrees."""
-    return bool(_RADIANS.search(question)) != bool(_DEGREES.search(question))
+    return _asked_angle_unit(question) != ""

@@ -34,8 +34,9 @@ def asked_names(question: str) -> tuple[str, ...]:
     if listed is None:
         return ()
     written = [*re.split(r"\s*,\s*", listed["names"]), listed["last"]]
-    names = [re.sub(r"^the\s+", "", name.strip("$ "), flags=re.IGNORECASE) for name in written]
-    return tuple(names) if len(set(names)) == len(names) else ()
+    names = tuple(re.sub(r"^the\s+", "", name.strip("$ "), flags=re.IGNORECASE) for name in written)
+    are_distinct = len(set(names)) == len(names)
+    return names if are_distinct else ()
 
 
 def asks_for_named(question: str, gold: Expr) -> bool:
@@ -69,12 +70,16 @@ def in_asked_order(text: str, question: str) -> str:
 
     Anything else is returned as it is.
     """
-    names = asked_names(question) if len(text) <= MAX_ANSWER and _MAY_HAVE_NAMES.search(text) else ()
+    if len(text) > MAX_ANSWER or not _MAY_HAVE_NAMES.search(text):
+        return text
+    names = asked_names(question)
     if not names:
         return text
     bare = _without_text_commands(text)
+    # 7 r 2
     remainder = _WITH_REMAINDER.fullmatch(bare)
-    if remainder and [name.split()[-1].lower() for name in names] == ["quotient", "remainder"]:
+    last_words = [name.split()[-1].lower() for name in names]
+    if remainder and last_words == ["quotient", "remainder"]:
         return f"{remainder['quotient']}, {remainder['remainder']}"
     values = _values_of(names, _labelled(bare))
     return ", ".join(values) if values else text
@@ -94,6 +99,7 @@ def by_labels(answer: str, gold: str) -> tuple[str, str] | None:
     if not values:
         return None
     wanted_values = [value for _, value in wanted]
+    # In brackets, so that the order counts.
     return f"({', '.join(values)})", f"({', '.join(wanted_values)})"
 
 
@@ -157,8 +163,8 @@ def dimensions_as_list(text: str, question: str) -> str:
         sizes = re.split(_TIMES, bare)
     else:
         return text
-    units = [_split_unit(size)[1] for size in sizes]
-    if not all(is_known_unit(unit_name(unit)) for unit in units if unit):
+    units = [unit for _, unit in map(_split_unit, sizes) if unit]
+    if not all(is_known_unit(unit_name(unit)) for unit in units):
         return text
     listed = ", ".join(map(_with_upright_unit, sizes))
     return f"({listed})" if _MATRIX.search(question) else listed

@@ -42,8 +42,12 @@ def _kind_of_region(expr: Expr) -> str:
         return "interval"
     if expr.op == "rel" and any(sign in expr.name for sign in ("<", ">", "le", "ge", "≤", "≥")):
         return "inequality"
-    kinds = {_kind_of_region(arg) for arg in expr.args} - {""}
-    return next((kind for kind in ("builder", "inequality", "interval") if kind in kinds), "")
+    kinds = set(map(_kind_of_region, expr.args))
+    # The outermost notation first: a set builder contains inequalities.
+    for kind in ("builder", "inequality", "interval"):
+        if kind in kinds:
+            return kind
+    return ""
 
 
 def is_other_region(tree: Expr, truth: Expr, question: str) -> bool:

@@ -103,7 +103,11 @@ def _asks_for_order(sentence: str) -> bool:
         return True
     if not _REQUEST.search(sentence):
         return False
-    return any(not _STATED.search(sentence[: order.start()][-60:]) for order in _ORDER.finditer(sentence))
+    for order in _ORDER.finditer(sentence):
+        before = sentence[: order.start()][-60:]
+        if not _STATED.search(before):
+            return True
+    return False
 
 
 def is_out_of_order(answer: Expr, gold: Expr) -> bool:
@@ -135,6 +139,7 @@ def chain_as_list(text: str, question: str) -> str:
     if chain is None or not asks_for_order(question):
         return text
     ascending, descending = bool(_ASCENDING.search(question)), bool(_DESCENDING.search(question))
-    if ascending == descending or ascending != (chain["sign"] == "<"):
+    is_ascending = chain["sign"] == "<"
+    if ascending == descending or ascending != is_ascending:
         return text
     return re.sub(r"\s*[<>]\s*", ", ", bare)

@@ -131,11 +131,12 @@ def solves_puzzle(answer: str, puzzle: Puzzle) -> bool:
         unknown = _MORE_SIGNS.sub("", unknown)
     if unknown:
         return False
-    given = Counter(puzzle.numbers)
+    allowed = Counter(puzzle.numbers)
     used = Counter(map(int, re.findall(r"\d+", _separated(expression))))
-    if used - given:
+    # The differences are what is used too often, and what is left.
+    if used - allowed:
         return False
-    if puzzle.uses_all and given - used:
+    if puzzle.uses_all and allowed - used:
         return False
     return same_value(parse_answer(expression), num(puzzle.target)) is True
 
@@ -151,21 +152,20 @@ def verdict_on_puzzle(answer: str, gold: str, question: str) -> bool | None:
     None if the question sets no puzzle that can be read. Then an answer without an operation is still wrong for
     ``write an expression``, if the ground truth has one.
     """
+    # The usual ground truth is a number that is no value to reach.
     if gold.isdecimal() and gold not in question:
-        return None  # the usual ground truth: a number that is no value to reach
-    if not any(map(str.isdecimal, gold)) or (_SIGNS.sub("", gold) and "=" not in gold):
-        return None  # neither a number nor an expression of numbers
+        return None
+    has_digits = any(map(str.isdecimal, gold))
+    has_other_signs = _SIGNS.sub("", gold) != ""
+    if not has_digits or (has_other_signs and "=" not in gold):
+        return None
     # A value to reach is in the question, and so is each number of a solution.
     stated = all(number in question for number in re.findall(r"\d+", _separated(gold)))
     puzzle = puzzle_of(question) if stated else None
     if puzzle is not None and _is_of_puzzle(gold, puzzle):
         return solves_puzzle(answer, puzzle)
-    if (
-        _OPERATION.search(gold)
-        and is_plain_value(answer)
-        and _has_operation(gold)
-        and _ASKS_FOR_EXPRESSION.search(question)
-    ):
+    wants_expression = _OPERATION.search(gold) and _has_operation(gold)
+    if wants_expression and is_plain_value(answer) and _ASKS_FOR_EXPRESSION.search(question):
         return False
     return None
 

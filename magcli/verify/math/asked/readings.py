@@ -41,15 +41,16 @@ def _groups_by_points(text: str, question: str) -> bool:
     """Whether a question in a language with decimal commas makes a point between digits one that groups them: it has
     a decimal comma and no decimal point, or the digits after each point are zeros.
     """
-    zeros = all(group[2] == "000" for group in _POINT_GROUPS.finditer(text))
-    commas = _COMMA_DECIMAL.search(question) is not None and not _POINT_DECIMAL.search(question)
-    return (zeros or commas) and language.identify(question) in _POINT_LANGUAGES
+    has_only_zeros = all(group[2] == "000" for group in _POINT_GROUPS.finditer(text))
+    writes_commas = _COMMA_DECIMAL.search(question) is not None and not _POINT_DECIMAL.search(question)
+    return (has_only_zeros or writes_commas) and language.identify(question) in _POINT_LANGUAGES
 
 
 def _measures_in(letter: str, question: str) -> bool:
     """Whether a letter follows numbers of the question, or its unit is in it, and it is none of its variables."""
-    measured = re.search(_MEASURED.format(letter), question) or _names_unit(SYMBOLS[letter], question)
-    return bool(measured) and not re.search(_VARIABLE.format(letter), question)
+    is_measured = re.search(_MEASURED.format(letter), question) or _names_unit(SYMBOLS[letter], question)
+    is_variable = re.search(_VARIABLE.format(letter), question)
+    return bool(is_measured) and not is_variable
 
 
 def _names_unit(unit: str, question: str) -> bool:
@@ -114,10 +115,11 @@ def without_asked_scale(text: str, question: str) -> str:
     written = _SCALED.fullmatch(normalize(text))
     if written is None:
         return ""
-    words = " ".join(_TEXT_COMMAND.sub(r"\1", written["words"]).split())
-    if scaled(words.split()[0])[0] == 1:
+    words = _TEXT_COMMAND.sub(r"\1", written["words"]).split()
+    scale, _ = scaled(words[0])
+    if scale == 1:
         return ""
-    asked = re.search(_ASKED_SCALE.format(re.escape(plain(words))), plain(question))
+    asked = re.search(_ASKED_SCALE.format(re.escape(plain(" ".join(words)))), plain(question))
     return written["number"] if asked else ""
 
 
@@ -152,12 +154,12 @@ def same_as_known(a: Expr, b: Expr, question: str) -> bool:
 
 def _says_more(longer: str, text: str, question: str) -> bool:
     """Whether words are others together with what the question has said."""
-    return (
-        _same_date(longer, text, question) or _with_noun(longer, text, question) or _states_word(longer, text, question)
-    )
+    rules = (_same_date, _with_noun, _states_word)
+    return any(says_more(longer, text, question) for says_more in rules)
 
 
 def _same_date(dated: str, day: str, question: str) -> bool:
+    """``2024-05-01`` for ``05-01``, if the question has the year."""
     date = _DATED.fullmatch(dated)
     return date is not None and date["day"] == day and date["year"] in question
 
@@ -183,9 +185,9 @@ def _states_word(sentence: str, word: str, question: str) -> bool:
     stating = _STATING.fullmatch(lead) if lead != sentence else None
     if stating is None or not states_value(lead):
         return False
-    asked = set(re.findall(r"[^\W_]+", plain(question)))
+    words_of_question = set(re.findall(r"[^\W_]+", plain(question)))
     subject = stating["subject"].split()
-    return all(noun in _PRONOUNS or noun in asked for noun in subject) and word not in subject
+    return word not in subject and (_PRONOUNS | words_of_question).issuperset(subject)
 
 
 _FIND = (
@@ -220,12 +222,18 @@ def _has_letter(question: str, name: str) -> bool:
 
 def _same_constant(a: Expr, b: Expr, question: str) -> bool:
     r"""``f(x)=cx`` and ``f(x)=kx``, if the question has neither letter: then each answer has named a constant."""
-    if not all(side.op == "rel" and side.name == "=" and is_function(side.args[0]) for side in (a, b)):
+    constants, other_constants = _constants(a), _constants(b)
+    if len(constants) != 1 or len(other_constants) != 1 or constants == other_constants:
         return False
-    mine, theirs = (symbols(side.args[1]) - symbols(side.args[0]) for side in (a, b))
-    if len(mine) != 1 or len(theirs) != 1 or mine == theirs:
+    (name,), (other_name,) = constants, other_constants
+    if _has_letter(question, name) or _has_letter(question, other_name):
         return False
-    (one,), (other,) = mine, theirs
-    if _has_letter(question, one) or _has_letter(question, other):
-        return False
-    return same(rename_symbol(a, one, "?0"), rename_symbol(b, other, "?0"))[0]
+    return same(rename_symbol(a, name, "?0"), rename_symbol(b, other_name, "?0"))[0]
+
+
+def _constants(equation: Expr) -> frozenset[str]:
+    """The letters in the value of a function that are not its arguments; empty for anything else."""
+    if equation.op != "rel" or equation.name != "=":
+        return frozenset()
+    function, value = equation.args
+    return symbols(value) - symbols(function) if is_function(function) else frozenset()

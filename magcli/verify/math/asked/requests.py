@@ -68,16 +68,16 @@ def requested_expressions(question: str) -> tuple[str, ...]:
         start, end, text = _trimmed(match.start(), match.end(), match[0])
         if _HAS_VALUE.search(text):
             candidates.append((start, end, text))
-    return tuple(text for start, end, text in candidates if _is_requested(question, start, end))
+    requested = [text for start, end, text in candidates if _is_requested(question, start, end)]
+    return tuple(requested)
 
 
 def _marked_formulas(question: str) -> Iterator[tuple[int, int, str]]:
     """The formulas between ``$`` or brackets, without these: start, end and text."""
     for match in _MARKED_FORMULA.finditer(question):
-        for inner in match.groups():
-            if inner:
-                yield match.start(), match.end(), inner
-                break
+        # Each kind of delimiters has a group of its own.
+        (inner,) = filter(None, match.groups())
+        yield match.start(), match.end(), inner
 
 
 def _trimmed(start: int, end: int, text: str) -> tuple[int, int, str]:
@@ -88,6 +88,7 @@ def _trimmed(start: int, end: int, text: str) -> tuple[int, int, str]:
 
 
 def _is_requested(question: str, start: int, end: int) -> bool:
+    # A request is near its expression; the bounds keep the time linear.
     before, after = question[max(0, start - 160) : start], question[end : end + 60]
     if _CONTINUED.match(after):
         return False
@@ -141,6 +142,8 @@ def repeats_question(answer: str, gold: str, question: str) -> bool:
     own = _tokens(answer)
     if own == _tokens(gold) or not _may_repeat(own, question):
         return False
+    # 3\times10^6 is no repetition of 10^6\times3.
     if SCIENTIFIC.fullmatch(answer.strip()) and squeeze(answer) not in squeeze(question):
-        return False  # ``3\times10^6`` for ``10^6\times3``
-    return any(len(asked) <= MAX_CHARS and _tokens(asked) == own for asked in requested_expressions(question))
+        return False
+    asked = [text for text in requested_expressions(question) if len(text) <= MAX_CHARS]
+    return any(_tokens(text) == own for text in asked)

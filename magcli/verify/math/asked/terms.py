@@ -17,6 +17,7 @@ def count_uncollected(expr: Expr) -> int:
     """The number of terms and factors that could be joined with a like one: ``5x-4x``, ``y^9/y^4``, ``2x/4``."""
     inside = sum(map(count_uncollected, expr.args))
     if expr.op == "+":
+        # Like terms have the same factors besides their coefficients.
         keys = [frozenset(_powers(term)) for term in _terms(expr)]
         return inside + len(keys) - len(set(keys))
     if expr.op in ("*", "/"):
@@ -38,8 +39,10 @@ def _powers(expr: Expr) -> Iterator[tuple[Expr, Expr]]:
         for arg in expr.args:
             yield from _powers(arg)
     elif expr.op == "/":
-        yield from _powers(expr.args[0])
-        yield from ((base, neg(exponent)) for base, exponent in _powers(expr.args[1]))
+        numerator, denominator = expr.args
+        yield from _powers(numerator)
+        for base, exponent in _powers(denominator):
+            yield base, neg(exponent)
     elif expr.op == "^":
         yield expr.args[0], expr.args[1]
     elif expr.op != "num":
@@ -64,7 +67,9 @@ def _has_number_to_cancel(expr: Expr) -> bool:
     if expr.op != "/" or all(side.op == "num" for side in expr.args):
         return False
     numbers = [_content(side) for side in expr.args]
-    return all(number.denominator == 1 for number in numbers) and math.gcd(*(n.numerator for n in numbers)) > 1
+    if any(number.denominator != 1 for number in numbers):
+        return False
+    return math.gcd(*(number.numerator for number in numbers)) > 1
 
 
 def count_numbers_to_join(expr: Expr) -> int:
@@ -75,28 +80,35 @@ def count_numbers_to_join(expr: Expr) -> int:
     if not expr.args:
         return 0
     inside = sum(map(count_numbers_to_join, expr.args))
+    return inside + _has_numbers_to_join(expr)
+
+
+def _has_numbers_to_join(expr: Expr) -> bool:
+    """Whether a sum or product itself has several numbers, without what is inside its parts."""
     if expr.op == "+":
-        return inside + (sum(term.op == "num" for term in _terms(expr)) > 1)
+        numbers = [term for term in _terms(expr) if term.op == "num"]
+        return len(numbers) > 1
     if expr.op in ("*", "/"):
         above, below = _number_factors(expr)
         cancels = expr.op == "*" and math.gcd(math.prod(above), math.prod(below)) > 1
-        return inside + (len(above) > 1 or len(below) > 1 or cancels)
-    return inside
+        return len(above) > 1 or len(below) > 1 or cancels
+    return False
 
 
 def _number_factors(expr: Expr) -> tuple[list[int], list[int]]:
     """The numbers other than 1 that a product has above and below the line, without their signs."""
     if expr.op == "num":
-        above, below = abs(expr.number.numerator), expr.number.denominator
-        return [above] if above != 1 else [], [below] if below != 1 else []
+        numerator, denominator = abs(expr.number.numerator), expr.number.denominator
+        return [numerator] if numerator != 1 else [], [denominator] if denominator != 1 else []
     if expr.op not in ("*", "/"):
         return [], []
     left, right = expr.args
-    tops, bottoms = _number_factors(left)
-    other_tops, other_bottoms = _number_factors(right)
+    above, below = _number_factors(left)
+    other_above, other_below = _number_factors(right)
     if expr.op == "/":
-        other_tops, other_bottoms = other_bottoms, other_tops
-    return tops + other_tops, bottoms + other_bottoms
+        # A divisor is turned over.
+        other_above, other_below = other_below, other_above
+    return above + other_above, below + other_below
 
 
 def _content(expr: Expr) -> Fraction:
@@ -118,6 +130,7 @@ def count_common_numbers(expr: Expr) -> int:
 
 
 def _coefficient(term: Expr) -> Fraction:
+    """The product of the numbers in a term; 1 without one."""
     if term.op == "num":
         return term.number
     if term.op == "*":

@@ -107,7 +107,9 @@ def asks_for_value(question: str) -> bool:
 
 def _asks_in_words(question: str) -> bool:
     """Whether a question asks in words for an operation, a common divisor or multiple, a remainder or determinant."""
-    return bool(_OPERATION.search(question)) or any(asked.search(question) for _, asked in _NAMED_FUNCTIONS)
+    if _OPERATION.search(question):
+        return True
+    return any(asked.search(question) for _, asked in _NAMED_FUNCTIONS)
 
 
 def _has_power(text: str) -> bool:
@@ -131,12 +133,14 @@ def is_not_evaluated(answer: str, gold: str, question: str) -> bool:
     if not is_plain_value(gold):
         return False
     if not has_work_left(answer):
+        # 70000/7 for 10000
         if bare_value(answer) == "Q" and _is_whole(gold):
-            return True  # 70000/7 for 10000
+            return True
         return "^" in answer and _has_power(answer) and _asks_in_words(question)
     has_letters = _LETTERS.search(_KNOWN_NAMES.sub("", answer)) is not None
+    # As the ground truth is a plain value, the root is that of a square.
     if _ROOT_SIGN.search(answer) and not has_letters:
-        return True  # the root of a square
+        return True
     if any(name.search(answer) and asked.search(question) for name, asked in _NAMED_FUNCTIONS):
         return True
     return not has_letters and asks_for_value(question)
@@ -182,12 +186,14 @@ def _leaves_arithmetic(part: str) -> bool:
     """Whether one value has arithmetic of plain numbers."""
     if _states_plain_value(part):
         return False
-    return any(_ARITHMETIC.search(side) and not _CLOSED_FORM.search(side) for side in _RELATION.split(part))
+    open_sides = [side for side in _RELATION.split(part) if not _CLOSED_FORM.search(side)]
+    return any(map(_ARITHMETIC.search, open_sides))
 
 
 def _states_plain_value(part: str) -> bool:
     """Whether a value is an equation with a plain number as a side: ``36=3\\cdot 12``."""
     sides = [side.strip(_BRACKETS) for side in _RELATION.split(part)]
+    # Every sign between the sides is one of equality.
     is_equation = len(sides) > 1 and len(_EQUALITY.findall(part)) == len(sides) - 1
     return is_equation and any(map(_PLAIN_VALUE.fullmatch, sides))
 
@@ -237,5 +243,8 @@ def leaves_product(answer: str, gold: str) -> bool:
     """Whether a closed form has a product of two numbers, unlike the ground truth: ``2\\cdot 3\\sqrt2``."""
     if max(len(answer), len(gold)) > MAX_CHARS or not _PRODUCT_SIGN.search(normalize(answer)):
         return False
-    parts = (part for part in _SEPARATOR.split(_without_units(answer)) if not _states_plain_value(part))
-    return any(map(_PRODUCT_OF_NUMBERS.search, parts)) and not _PRODUCT_OF_NUMBERS.search(_without_units(gold))
+    if _PRODUCT_OF_NUMBERS.search(_without_units(gold)):
+        return False
+    parts = _SEPARATOR.split(_without_units(answer))
+    not_worked_out = [part for part in parts if not _states_plain_value(part)]
+    return any(map(_PRODUCT_OF_NUMBERS.search, not_worked_out))

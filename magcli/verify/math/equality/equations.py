@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.math.equality.identity import BITS, agree_within_error, same_value, sample_points, symbols, value_at
@@ -26,12 +27,12 @@ def is_name(expr: Expr) -> bool:
         return True
     if expr.op == "f" and expr.name.startswith("?"):
         return expr.name in _COMPUTED or not symbols(expr) or _is_plain(expr)
+    if expr.op == "f" and expr.name in _OF_SEVERAL:
+        return True
     if expr.op == "f":
-        if expr.name in _OF_SEVERAL:
-            return True
         # sin A, but not sin f(x)
-        of_names = all(is_name(arg) and not (arg.op == "f" and symbols(arg)) for arg in expr.args)
-        return expr.name in _MEASURED and of_names
+        of_function = any(arg.op == "f" and symbols(arg) for arg in expr.args)
+        return expr.name in _MEASURED and not of_function and all(map(is_name, expr.args))
     if expr.op in ("tuple", "ratio"):
         return all(is_name(arg) for arg in expr.args)
     if expr.op == "/":
@@ -44,7 +45,8 @@ def named_value(expr: Expr) -> Expr:
     if expr.op != "rel" or expr.name != "=":
         return expr
     left, value = expr.args
-    return value if is_name(left) or (is_constant(left) and is_constant(value)) else expr
+    of_constants = is_constant(left) and is_constant(value)
+    return value if is_name(left) or of_constants else expr
 
 
 def quantity_value(equation: Expr) -> Expr | None:
@@ -61,10 +63,11 @@ def quantity_value(equation: Expr) -> Expr | None:
         return None
     if (left.op == "f" and left.name in _CIRCULAR) or _is_call(left):
         return value
-    composed = left.op in _COMPOSED and not left.name.startswith("?")
+    is_composed = left.op in _COMPOSED and not left.name.startswith("?")
     unknowns = symbols(left) | _values_of_functions(left)
     of_curve = unknowns <= _COORDINATES or value == num(0)
-    return value if composed and len(unknowns) > 1 and not of_curve else None
+    is_quantity = is_composed and len(unknowns) > 1 and not of_curve
+    return value if is_quantity else None
 
 
 def _remainder(left: Expr, value: Expr) -> Expr | None:
@@ -84,9 +87,13 @@ def _values_of_functions(expr: Expr) -> frozenset[str]:
 
 def _is_call(expr: Expr) -> bool:
     r"""``\varphi(100)``, ``P(2)``, parsed as a product of a letter and a number in unusual order."""
-    if expr.op != "*" or expr.args[0].op != "sym" or expr.args[1].op != "num":
+    if expr.op != "*":
         return False
-    return expr.args[0].name[0].isupper() or expr.args[0].name[0] == "\\"
+    # As a product, the number would be before the letter: 2P.
+    letter, number = expr.args
+    if letter.op != "sym" or number.op != "num":
+        return False
+    return letter.name[0].isupper() or letter.name[0] == "\\"
 
 
 def _is_segment(expr: Expr) -> bool:
@@ -153,8 +160,10 @@ def _is_plain(expr: Expr) -> bool:
     """``f(x)``, ``P(x)`` and ``f(x,y)``: a function of distinct letters."""
     if _is_application(expr):
         return True
+    if expr.op != "f" or not expr.name.startswith("?"):
+        return False
     names = [arg.name for arg in expr.args if arg.op == "sym"]
-    return expr.op == "f" and expr.name.startswith("?") and len(set(names)) == len(names) == len(expr.args)
+    return len(set(names)) == len(names) == len(expr.args)
 
 
 def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
@@ -162,16 +171,21 @@ def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
 
     Capital letters are events, sets or points, not variables: ``P(A)`` is not ``P(B)``.
     """
+    # P(x) is parsed as a product, of which the first factor is the function.
     arguments = call.args[1:] if call.op == "*" else call.args
-    letters = dict.fromkeys(letter for arg in arguments for letter in _letters(arg) if not letter[0].isupper())
-    for at, name in enumerate(letters):
+    letters = chain.from_iterable(map(_letters, arguments))
+    variables = dict.fromkeys(letter for letter in letters if not letter[0].isupper())
+    for at, name in enumerate(variables):
         call = rename_symbol(call, name, f"?{at}")
         value = rename_symbol(value, name, f"?{at}")
     return call, value
 
 
 def _letters(expr: Expr) -> list[str]:
-    return [expr.name] if expr.op == "sym" else [name for arg in expr.args for name in _letters(arg)]
+    """The letters of an expression in the order in which they are written."""
+    if expr.op == "sym":
+        return [expr.name]
+    return list(chain.from_iterable(map(_letters, expr.args)))
 
 
 def is_assignment(part: Expr) -> bool:
@@ -187,9 +201,10 @@ def repeats_name(parts: tuple[Expr, ...]) -> bool:
 
 def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """The values of ``x_1=0, x_2=4`` if the other side is ``x=0, x=4`` without indices; else the parts unchanged."""
-    indexed, plain = ({part.args[0].name if is_assignment(part) else "" for part in side} for side in (a, b))
+    indexed, plain = set(map(_assigned_name, a)), set(map(_assigned_name, b))
     if len(indexed) == 1:
         indexed, plain = plain, indexed
+    # One side has one name only, the other one as many as values.
     if not len(plain) == 1 < len(indexed) == len(a):
         return a, b
     stems = {name.partition("_")[0] for name in indexed}
@@ -198,23 +213,24 @@ def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, 
     return tuple(part.args[1] for part in a), tuple(part.args[1] for part in b)
 
 
+def _assigned_name(part: Expr) -> str:
+    """The name to which an equation gives a value; empty for anything else."""
+    return part.args[0].name if is_assignment(part) else ""
+
+
 def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
     """The values of parts; of assignments in the order of their names if these are consecutive, else as written.
 
     ``y=2, x=1`` is 1, 2 like the point (x, y), and so is ``x_2=2, x_1=1``; ``m=2, b=3`` is 2, 3.
     """
-    names: list[str] = []
-    values: list[Expr] = []
-    for part in parts:
-        named = is_assignment(part)
-        names.append(part.args[0].name if named else "")
-        values.append(part.args[1] if named else part)
-    placed = zip(_name_positions(names), values, strict=True)
-    return [value for _, value in sorted(placed, key=lambda pair: pair[0])]
+    names = [_assigned_name(part) for part in parts]
+    values = [part.args[1] if is_assignment(part) else part for part in parts]
+    positioned = zip(_name_positions(names), values, strict=True)
+    return [value for _, value in sorted(positioned, key=lambda pair: pair[0])]
 
 
 def _name_positions(names: list[str]) -> list[int]:
-    """The position of each name in a run of letters or indices without gaps; the given order for other names."""
+    """The position of each name in a run of letters or indices without gaps; of other names as written."""
     as_written = list(range(len(names)))
     if not names:
         return as_written
@@ -222,14 +238,14 @@ def _name_positions(names: list[str]) -> list[int]:
     # x_1, x_2 are ordered by their indices; x, y by their letters.
     keys = [name.partition("_")[2] for name in names] if len(stems) == 1 else names
     if all(key.isdecimal() and len(key) < 4 for key in keys):
-        places = [int(key) for key in keys]
+        positions = [int(key) for key in keys]
     elif all(len(key) == 1 and key.isascii() and key.isalpha() for key in keys):
-        places = [ord(key) for key in keys]
+        positions = [ord(key) for key in keys]
     else:
         return as_written
-    distinct = len(set(places)) == len(places)
-    without_gaps = max(places) - min(places) + 1 == len(places)
-    return places if distinct and without_gaps else as_written
+    distinct = len(set(positions)) == len(positions)
+    without_gaps = max(positions) - min(positions) + 1 == len(positions)
+    return positions if distinct and without_gaps else as_written
 
 
 ARITHMETIC: frozenset[Op] = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
@@ -272,6 +288,7 @@ def _agree(sides: Sequence[Expr]) -> bool:
         if value.op not in ARITHMETIC or not is_constant(value):
             continue
         unit = f"{side.op} {side.name}" if has_unit else ""
+        # Sides are compared with the first one of their unit.
         first = first_of_unit.setdefault(unit, value)
         if not _consistent(first, value):
             return False
@@ -290,9 +307,11 @@ def _rounded(exact: Expr, decimal: Expr) -> bool:
         return False
     try:
         value = evaluate(exact, Point(FLOAT_FIELD, {}, real=True)).value
-        lost = (math.nan if isinstance(value, complex) else float(value)) - float(decimal.number)
+        real_value = math.nan if isinstance(value, complex) else float(value)
+        lost = real_value - float(decimal.number)
     except (NotReal, Undecided, OverflowError):
         return True
+    # The small terms here and below allow for the rounding of floats.
     if abs(lost) <= unit * (0.5 + 1e-9):
         return True
     # Truncation moves towards zero, so that the exact number is further out by less than one unit.
@@ -309,6 +328,7 @@ def _last_place(decimal: Expr) -> float:
     while value.denominator > 1 and unit > 1e-30:
         unit /= 10
         value *= 10
+    # 1200 may be rounded to hundreds.
     while value.denominator == 1 and value.numerator % 10 == 0:
         unit *= 10
         value /= 10
@@ -352,10 +372,9 @@ def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
         alike = (sign in _STRICT) == (other in _STRICT)
         # A negative factor turns the sign around.
         return alike and _DIRECTION[sign] * _DIRECTION[other] * ratio > 0
-    if sign != other:
-        return False
     # x=0 and x\ne 0 hold for any multiple of x.
-    return sign in (r"\ne", "=") or ratio == 1
+    any_multiple = sign in (r"\ne", "=")
+    return sign == other and (any_multiple or ratio == 1)
 
 
 def constant_difference(a: Expr, b: Expr) -> bool:
@@ -391,12 +410,15 @@ def constant_ratio(a: Expr, b: Expr) -> float | None:
         agreed += 1
         if agreed > MIN_RATIOS:
             break
-    return float(previous.value) if previous is not None and agreed >= MIN_RATIOS else None
+    if previous is None or agreed < MIN_RATIOS:
+        return None
+    return float(previous.value)
 
 
 def _real_values(expr: Expr, names: frozenset[str]) -> Iterator[Ball]:
     """The values of an expression at those sample points where it is real."""
     for values in sample_points(names, frozenset()):
+        # Floats show fast where there is no value.
         quick = value_at(expr, FLOAT_FIELD, values, real=True)
         if quick is None or quick == "none":
             continue

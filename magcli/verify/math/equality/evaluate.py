@@ -133,7 +133,9 @@ def plus(a: Ball, b: Ball, point: Point) -> Ball:
         return Ball(check_size(a.value + b.value))
     x, y = to_field(a, point), to_field(b, point)
     small, large = (x, y) if abs(x.value) < abs(y.value) else (y, x)
-    if small.error < abs(small.value) < abs(large.value) * point.field.epsilon**0.5 * 1e-3:
+    # Beyond this ratio more than half of the digits of the smaller term would be lost.
+    lost_below = abs(large.value) * point.field.epsilon**0.5 * 1e-3
+    if small.error < abs(small.value) < lost_below:
         raise Undecided("absorbed")
     return rounded(x.value + y.value, x.error + y.error, point)
 
@@ -155,7 +157,10 @@ def divide(a: Ball, b: Ball, point: Point) -> Ball:
     if abs(y.value) <= 2 * y.error:
         raise Undecided("no-value")
     value = x.value / y.value
-    return rounded(value, (x.error + abs(value) * y.error) / (abs(y.value) - y.error), point)
+    # The divisor may be as small as this.
+    smallest_divisor = abs(y.value) - y.error
+    error = (x.error + abs(value) * y.error) / smallest_divisor
+    return rounded(value, error, point)
 
 
 def check_size(value: Fraction) -> Fraction:
@@ -167,7 +172,10 @@ def check_size(value: Fraction) -> Fraction:
 
 def is_real(value: Any) -> bool:
     """Whether a value is real."""
-    return isinstance(value, (float, Fraction)) or (not hasattr(value, "_mpc_") and not isinstance(value, complex))
+    if isinstance(value, (float, Fraction)):
+        return True
+    is_mpmath_complex = hasattr(value, "_mpc_")
+    return not is_mpmath_complex and not isinstance(value, complex)
 
 
 MAX_TERMS = 500
@@ -219,7 +227,8 @@ def _sum(expr: Expr, point: Point) -> Ball:
 def _power(expr: Expr, point: Point) -> Ball:
     base, exponent = (evaluate(arg, point) for arg in expr.args)
     n = exponent.value
-    if isinstance(n, Fraction) and isinstance(base.value, Fraction) and n.denominator == 1:
+    is_whole = isinstance(n, Fraction) and n.denominator == 1
+    if is_whole and isinstance(base.value, Fraction):
         bits = base.value.numerator.bit_length() + base.value.denominator.bit_length()
         if abs(n) * bits <= MAX_BITS:
             return Ball(base.value ** int(n))
@@ -243,12 +252,13 @@ def _call(expr: Expr, point: Point) -> Ball:
     special = SPECIAL.get(expr.name)
     if special is not None:
         return special(arguments, point)
-    name, inverted, reciprocal = DERIVED.get(expr.name, (expr.name, False, False))
+    name, of_inverse, is_reciprocal = DERIVED.get(expr.name, (expr.name, False, False))
     if name not in DERIVATIVES:
         raise Undecided("function")
-    argument = divide(Ball(Fraction(1)), arguments[0], point) if inverted else arguments[0]
+    one = Ball(Fraction(1))
+    argument = divide(one, arguments[0], point) if of_inverse else arguments[0]
     value = analytic(name, to_field(argument, point), point)
-    return divide(Ball(Fraction(1)), value, point) if reciprocal else value
+    return divide(one, value, point) if is_reciprocal else value
 
 
 def _degrees(expr: Expr, point: Point) -> Ball:
@@ -281,6 +291,7 @@ def _series(expr: Expr, point: Point) -> Ball:
 
 
 def _term(body: Expr, letter: str, k: int, point: Point) -> Ball:
+    """The value of a term; the letter may be that of a sum around this one, whose value is restored."""
     outer = point.values.get(letter)
     point.values[letter] = Fraction(k)
     term = evaluate(body, point)
@@ -312,7 +323,8 @@ MAX_LOG = 1e5
 
 def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
     """A rational power; odd roots of negative numbers are real, even ones are not."""
-    if abs(x.value) <= x.error:
+    may_be_zero = abs(x.value) <= x.error
+    if may_be_zero:
         if n <= 0:
             raise Undecided("no-value")
         zero = x.value * 0
@@ -321,6 +333,7 @@ def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
         if abs(n) * abs(_log_size(x.value)) > MAX_LOG:
             raise Undecided("too-large")
         value = x.value ** int(n)
+        # That of the base times n, doubled for the terms of higher order.
         relative_error = 2 * abs(int(n)) * (x.error / abs(x.value) + point.field.epsilon)
         return rounded(value, abs(value) * relative_error, point)
     is_negative = is_real(x.value) and x.value < 0
@@ -333,8 +346,10 @@ def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
     size = general_power(Ball(-x.value, x.error), exponent, point)
     if has_even_root:
         # The principal value of (-|x|)^n is |x|^n e^(i pi n).
-        turn = point.field.functions["exp"](point.field.complex(0, 1) * point.field.pi * point.field.real(n))
-        return times(size, rounded(turn, point.field.epsilon * 8, point), point)
+        field = point.field
+        turn = field.functions["exp"](field.complex(0, 1) * field.pi * field.real(n))
+        return times(size, rounded(turn, field.epsilon * 8, point), point)
+    # An odd root is negative, and so is its odd power.
     return size if n.numerator % 2 == 0 else Ball(-size.value, size.error)
 
 
@@ -349,9 +364,9 @@ def general_power(x: Ball, n: Ball, point: Point) -> Ball:
         raise Undecided("too-large")
     value = point.field.functions["exp"](n.value * logarithm)
     # The error of n log x is the relative error of the power, here doubled for the terms of higher order.
-    of_base = abs(n.value) * x.error / abs(x.value)
-    of_exponent = abs(logarithm) * (n.error + abs(n.value) * point.field.epsilon)
-    return rounded(value, abs(value) * 2 * (of_base + of_exponent), point)
+    error_by_base = abs(n.value) * x.error / abs(x.value)
+    error_by_exponent = abs(logarithm) * (n.error + abs(n.value) * point.field.epsilon)
+    return rounded(value, abs(value) * 2 * (error_by_base + error_by_exponent), point)
 
 
 def _log_size(value: Any) -> float:
@@ -411,7 +426,8 @@ def analytic(name: str, x: Ball, point: Point) -> Ball:
 
 def _integer_part(name: str, arguments: list[Ball], point: Point) -> Ball:
     x = to_field(arguments[0], point)
-    low, high = (Fraction(_floor(v)) for v in (x.value - x.error, x.value + x.error))
+    low, high = Fraction(_floor(x.value - x.error)), Fraction(_floor(x.value + x.error))
+    # An integer within the error leaves the value open; without one, ceil is floor + 1.
     if low != high:
         raise Undecided("absorbed")
     return Ball(low if name == "floor" else low + 1)
@@ -432,7 +448,9 @@ def _factorial(arguments: list[Ball], point: Point) -> Ball:
     if not is_real(x.value) or not -20 < x.value < 200:
         raise Undecided("too-large")
     value = point.field.functions["gamma"](x.value + 1)
-    return rounded(value, abs(value) * (x.error * 100 + point.field.epsilon * 100), point)
+    # The logarithmic derivative of gamma is below 6 for these arguments, except near its poles.
+    relative_error = x.error * 100 + point.field.epsilon * 100
+    return rounded(value, abs(value) * relative_error, point)
 
 
 def _binomial(arguments: list[Ball], point: Point) -> Ball:
@@ -455,11 +473,14 @@ def _difference(a: Ball, b: Ball, point: Point) -> Ball:
 
 def uninterpreted(name: str, arguments: list[Ball], point: Point) -> Ball:
     """A smooth function that depends on the name: almost never equal for different arguments."""
+    # A sum of 4 sin(c x) with a frequency c for each argument; that of the name shifts it.
     total = Ball(Fraction(sum(map(ord, name)) % 97, 97))
     for at, argument in enumerate(arguments, 2):
-        scaled = times(to_field(argument, point), Ball(Fraction(at * 7 + ord(name[-1]), 7)), point)
-        total = plus(total, times(analytic("sin", scaled, point), Ball(Fraction(4)), point), point)
-        total = times(total, Ball(Fraction(at, 3)), point)
+        frequency = Ball(Fraction(at * 7 + ord(name[-1]), 7))
+        phase = times(to_field(argument, point), frequency, point)
+        wave = times(analytic("sin", phase, point), Ball(Fraction(4)), point)
+        # The factor makes the order of the arguments matter.
+        total = times(plus(total, wave, point), Ball(Fraction(at, 3)), point)
     return total
 
 

@@ -14,10 +14,15 @@ def same_up_to_constant(a: Expr, b: Expr) -> bool:
     r"""Whether two answers with a constant of integration have the same derivative: ``\sin^2 x+C``, ``-\cos^2 x+C``."""
     if is_assignment(a) and is_assignment(b) and same_name(a, b) is None:
         return False
-    first, second = (_without_constant(side.args[1] if is_assignment(side) else side) for side in (a, b))
+    first, second = _without_constant(_assigned_value(a)), _without_constant(_assigned_value(b))
     if first is None or second is None or contains(first, "abs") != contains(second, "abs"):
         return False
     return constant_difference(first, second)
+
+
+def _assigned_value(expr: Expr) -> Expr:
+    """The value of ``f(x)=..``; anything else unchanged."""
+    return expr.args[1] if is_assignment(expr) else expr
 
 
 def _without_constant(expr: Expr) -> Expr | None:
@@ -40,13 +45,14 @@ def same_growth(a: Expr, b: Expr) -> bool:
     r"""Whether two answers are one order of growth: ``O(\log n)`` is ``O(\log_2 n)``, as a constant factor does not
     count.
     """
-    first, second = (side.args[1] if is_assignment(side) else side for side in (a, b))
+    first, second = _assigned_value(a), _assigned_value(b)
+    # O(n) is parsed as a product of two letters.
     if first.op != "*" or second.op != "*":
         return False
     (order, bound), (other_order, other_bound) = first.args, second.args
     if order not in _GROWTH or order != other_order:
         return False
-    if any(side.op == "sym" and side.name.isupper() for side in (bound, other_bound)):
+    if any(size.op == "sym" and size.name.isupper() for size in (bound, other_bound)):
         return False  # the segment OA
     ratio = constant_ratio(bound, other_bound)
     return ratio is not None and ratio > 0

@@ -39,13 +39,15 @@ def same_value(a: Expr, b: Expr) -> bool | None:
     if contains(a, "inf") or contains(b, "inf"):
         return False
     names = symbols(a) | symbols(b)
-    agreed = _agreements(a, b, names)
-    if agreed is False and not names:
+    are_equal = _agreements(a, b, names)
+    if are_equal is False and not names:
+        # 3.14159265359 for pi
         return rounds_to(a, b) or rounds_to(b, a)
-    return agreed
+    return are_equal
 
 
 def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
+    """Whether two expressions agree at enough points; None if too few of them decide."""
     real = bool(names) and not (contains(a, "i") or contains(b, "i"))
     abs_on_one_side = contains(a, "abs") != contains(b, "abs")
     # Steps agree at most points also if they differ, so that few points of their own do not decide.
@@ -61,7 +63,9 @@ def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
             return False
         if agrees is None and abs_on_one_side and _ends(a, b, values):
             return False
-        agreed += agrees is True
+        if agrees:
+            agreed += 1
+    # An expression without symbols has one point.
     needed = MIN_AGREEMENTS if names else 1
     return True if agreed >= needed else None
 
@@ -77,6 +81,7 @@ def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thor
     quick = _compare(a, b, FLOAT_FIELD, values, real=real)
     if quick is not None or not thorough:
         return quick
+    # Floats can separate two values, but only many digits can confirm that they agree.
     for bits in BITS:
         agrees = _compare(a, b, mp_field(bits), values, real=real)
         if agrees is not None:
@@ -85,7 +90,8 @@ def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thor
 
 
 def _compare(a: Expr, b: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> bool | None:
-    x, y = (value_at(side, field, values, real=real) for side in (a, b))
+    x = value_at(a, field, values, real=real)
+    y = value_at(b, field, values, real=real)
     if x in (None, "none") or y in (None, "none"):
         return None
     return agree_within_error(x, y, field)
@@ -106,11 +112,12 @@ def agree_within_error(x: Ball, y: Ball, field: Field) -> bool | None:
     if isinstance(x.value, Fraction) and isinstance(y.value, Fraction):
         return x.value == y.value
     try:
-        a, b = (field.real(v.value) if isinstance(v.value, Fraction) else v.value for v in (x, y))
+        a, b = _in_field(x, field), _in_field(y, field)
     except OverflowError:
         return None
     size = max(abs(a), abs(b))
     error = x.error + y.error + size * field.epsilon
+    # The factor is a margin, as the bounds are rounded themselves.
     if abs(a - b) > 4 * error:
         return False
     if field is FLOAT_FIELD:
@@ -121,20 +128,26 @@ def agree_within_error(x: Ball, y: Ball, field: Field) -> bool | None:
     return True if small_relative_error or both_zero else None
 
 
+def _in_field(ball: Ball, field: Field) -> Any:
+    return field.real(ball.value) if isinstance(ball.value, Fraction) else ball.value
+
+
 def rounds_to(decimal: Expr, exact: Expr) -> bool:
     """Whether a decimal of at least ``MIN_DIGITS`` digits is a non-terminating exact value rounded."""
-    places = _num_decimals(decimal)
-    if not places or _num_decimals(exact) or (exact.op == "num" and exact.number.denominator == 1):
+    decimals = _num_decimals(decimal)
+    is_whole = exact.op == "num" and exact.number.denominator == 1
+    if not decimals or _num_decimals(exact) or is_whole:
         return False
     field = mp_field(BITS[0])
-    unit = Fraction(1, 10**places)
+    # One unit of the last digit to either side, as the decimal may also be truncated.
+    unit = Fraction(1, 10**decimals)
     sides = (exact, num(decimal.number - unit), num(decimal.number + unit))
     balls = [value_at(side, field, {}, real=False) for side in sides]
     if any(ball is None or ball == "none" for ball in balls):
         return False
-    x, low, high = (field.real(ball.value) if isinstance(ball.value, Fraction) else ball.value for ball in balls)
-    is_complex = hasattr(x, "_mpc_")  # a complex number of mpmath
-    return bool(not is_complex and low < x < high)
+    value, low, high = (_in_field(ball, field) for ball in balls)
+    is_complex = hasattr(value, "_mpc_")  # a complex number of mpmath
+    return bool(not is_complex and low < value < high)
 
 
 def _num_decimals(expr: Expr) -> int:
@@ -149,11 +162,11 @@ def _num_decimals(expr: Expr) -> int:
     while rest % 5 == 0:
         rest //= 5
         fives += 1
-    places = max(twos, fives)
-    if rest != 1 or not 6 <= places < 60:
+    decimals = max(twos, fives)
+    if rest != 1 or not 6 <= decimals < 60:
         return 0
-    digits_shown = len(str(abs(expr.number.numerator) * 10**places // bottom))
-    return places if digits_shown >= MIN_DIGITS else 0
+    significant_digits = str(abs(expr.number.numerator) * 10**decimals // bottom)
+    return decimals if len(significant_digits) >= MIN_DIGITS else 0
 
 
 @lru_cache(maxsize=4096)
@@ -207,7 +220,7 @@ def sample_points(
 def _coordinate(random: Random, index: int, *, counting: bool) -> Fraction:
     if counting:
         return Fraction(random.randint(2 + index, 9 + index))
-    # The denominator decides the size; primes hardly occur in answers.
+    # The denominator decides the size, as all numerators have three digits; primes hardly occur in answers.
     usual = 331 if index < NUM_POINTS else 53
     denominator = {3: 1009, 4: 1013, 6: 83}.get(index, usual)
     size = Fraction(random.randint(101, 997), denominator)
@@ -253,6 +266,7 @@ def closed_form(expr: Expr) -> Expr | None:
     except (Unsupported, RuntimeError, ValueError, TypeError, AttributeError):
         return None
     if isinstance(summed, sympy.Piecewise):
+        # The first case is that of convergence.
         summed = summed.args[0][0]
     if summed.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.oo, sympy.zoo, sympy.nan):
         return None

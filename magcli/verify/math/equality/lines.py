@@ -1,5 +1,7 @@
 r"""Lines, spans and coordinates: one set of points under several descriptions."""
 
+from itertools import combinations
+
 from magcli.verify.math.equality.equations import in_name_order, is_assignment
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.equality.parameters import at_index, is_linear
@@ -24,6 +26,7 @@ def same_line(a: Expr, b: Expr) -> bool:
         return False
     start, step = _start_and_step(first)
     other_start, other_step = _start_and_step(second)
+    # Parallel lines are one if the way from a point of one to a point of the other has their direction.
     gap = [add([q, neg(p)]) for p, q in zip(start, other_start, strict=True)]
     return not _is_zero(other_step) and _parallel(step, other_step) and _parallel(step, gap)
 
@@ -31,14 +34,18 @@ def same_line(a: Expr, b: Expr) -> bool:
 def _coordinates(expr: Expr) -> Vector:
     """The entries of a point, of ``(x,y)=(1,2)`` and of ``x=1, y=2``; empty for anything else."""
     if expr.op == "rel" and expr.name == "=":
-        left, right = expr.args
-        if left.op != right.op or len(left.args) != len(right.args):
-            return list(entries(right)) if left.op == "sym" else []
-        assignments = [Expr("rel", pair, "=") for pair in zip(left.args, right.args, strict=True)]
-        expr = Expr("list", tuple(assignments))
+        name, value = expr.args
+        if name.op == "sym" and value.op != "sym":
+            return list(entries(value))
+        if name.op != value.op or len(name.args) != len(value.args):
+            return []
+        pairs = zip(name.args, value.args, strict=True)
+        expr = Expr("list", tuple(Expr("rel", pair, "=") for pair in pairs))
     if expr.op != "list":
         return list(entries(expr))
-    return in_name_order(expr.args) if all(map(is_assignment, expr.args)) else []
+    if not all(map(is_assignment, expr.args)):
+        return []
+    return in_name_order(expr.args)
 
 
 def _start_and_step(cells: Vector) -> tuple[Vector, Vector]:
@@ -54,19 +61,22 @@ def _is_zero(vector: Vector) -> bool:
 
 def _parallel(step: Vector, other: Vector) -> bool:
     """Whether all 2x2 determinants of two vectors are 0."""
-    size = len(step)
-    return all(
-        same_value(mul(step[i], other[j]), mul(step[j], other[i])) is True for i in range(size) for j in range(i)
-    )
+    for i, j in combinations(range(len(step)), 2):
+        if same_value(mul(step[i], other[j]), mul(step[j], other[i])) is not True:
+            return False
+    return True
 
 
 def is_multiple(a: Expr, b: Expr) -> bool:
     """Whether two vectors, or sets of one vector, are multiples of each other and neither is 0."""
-    sides = (side.args[0] if side.op == "set" and len(side.args) == 1 else side for side in (a, b))
-    first, second = (list(entries(side)) for side in sides)
+    first, second = (list(entries(_only_element(side))) for side in (a, b))
     if len(first) != len(second) or not 2 <= len(first) <= MAX_DIMENSION:
         return False
     return not _is_zero(first) and not _is_zero(second) and _parallel(first, second)
+
+
+def _only_element(expr: Expr) -> Expr:
+    return expr.args[0] if expr.op == "set" and len(expr.args) == 1 else expr
 
 
 def with_plain_coordinates(equation: Expr, other: Expr) -> Expr | None:

@@ -12,6 +12,8 @@ from magcli.verify.math.latex.wording import is_letters
 
 LABELS = frozenset("ABCDEFGHIJ")
 """Capital letters that name options of a multiple-choice problem."""
+MAX_FACTORS = 4
+"""Longer words are not a product of letters."""
 Decision = tuple[bool, str]
 """Whether two answers are the same, and which comparison decided."""
 ComparePart = Callable[[Expr, Expr], Decision]
@@ -34,8 +36,10 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if any(map(_lists_a_label, a.args)):
         return False, "choice"
     if b.op == "choice":
+        if a.name != b.name:
+            return False, "choice"
         both_have_values = bool(a.args and b.args)
-        return a.name == b.name and (not both_have_values or inner(a.args[0], b.args[0])[0]), "choice"
+        return not both_have_values or inner(a.args[0], b.args[0])[0], "choice"
     if a.args:
         is_label = b.op in ("sym", "const") and a.name == b.name
         return (True, "choice") if is_label else inner(a.args[0], b)
@@ -44,8 +48,10 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if b.op in ("sym", "const", "*", "+", "/", "^"):
         return values(letter, b)
     if b.op == "matrix":
+        # I may be the identity.
         return inner(letter, b)
-    return b.op == "set" and len(b.args) == 1 and inner(a, b.args[0])[0], "choice"
+    is_only_element = b.op == "set" and len(b.args) == 1 and inner(a, b.args[0])[0]
+    return is_only_element, "choice"
 
 
 def _lists_a_label(value: Expr) -> bool:
@@ -60,10 +66,13 @@ def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if a.op != "text":
         a, b = b, a
     if b.op == "list":
-        labels = sorted(part.name for part in b.args if part.name in LABELS)
-        return b.name != "or" and labels == sorted(a.name), "choice"
-    if a.name.isalpha() and a.name.isascii() and len(a.name) <= 4 and b.op not in ("num", "rel", "unit"):
-        return values(reduce(mul, map(_letter, a.name)), b)
+        # ACD is A, C, D.
+        labels = [part.name for part in b.args if part.name in LABELS]
+        return b.name != "or" and sorted(labels) == sorted(a.name), "choice"
+    few_letters = a.name.isalpha() and a.name.isascii() and len(a.name) <= MAX_FACTORS
+    if few_letters and b.op not in ("num", "rel", "unit"):
+        product = reduce(mul, map(_letter, a.name))
+        return values(product, b)
     if b.op == "rel" and b.name == "=" and is_name(b.args[0]):
         return inner(a, b.args[1])
     return False, "words"
@@ -71,7 +80,8 @@ def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
 
 def _same_words(name: str, other: str) -> bool:
     """Whether two texts have the same letters and digits; of runs of letters such as ``CD`` also in the same case."""
-    words, other_words = ("".join(filter(str.isalnum, text)) for text in (name, other))
+    words = "".join(filter(str.isalnum, name))
+    other_words = "".join(filter(str.isalnum, other))
     if abbreviates(words, other_words) or abbreviates(other_words, words):
         return True
     if not words or not other_words:
@@ -87,23 +97,25 @@ def _letter(name: str) -> Expr:
 
 def bases(a: Expr, b: Expr, _: ComparePart) -> Decision:
     """Numbers in a base by their digits; the default is base ten."""
-    return _literal(a) == _literal(b) != ("?", ""), "literal"
+    number, other = _digits_and_base(a), _digits_and_base(b)
+    return number is not None and number == other, "literal"
 
 
-def _literal(expr: Expr) -> tuple[str, str]:
+def _digits_and_base(expr: Expr) -> tuple[str, str] | None:
+    """The digits and the base of a whole number; None for anything else."""
     if expr.op == "base":
         digits, _, base = expr.name.partition("_")
         return digits.lstrip("0").lower(), base
     if expr.op == "num" and expr.number.denominator == 1:
         return str(expr.number), "10"
-    return "?", ""
+    return None
 
 
 def _are_proportional(terms: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool:
     """Whether two ratios of equally many terms are equal: ``x : first`` is ``y : other_first`` for every pair."""
     first, other_first = terms[0], others[0]
-    products = ((mul(x, other_first), mul(y, first)) for x, y in zip(terms, others, strict=True))
-    return all(same_value(a, b) is True for a, b in products)
+    pairs = zip(terms, others, strict=True)
+    return all(same_value(mul(x, other_first), mul(y, first)) is True for x, y in pairs)
 
 
 def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
@@ -113,9 +125,12 @@ def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if b.op == "rel":
         named = b.name == "=" and is_name(b.args[0])
         return inner(a, b.args[1]) if named else (False, "literal")
-    if {"time", "clock"} & {a.name, b.name}:
-        return a.op == b.op and "clock" in (a.name, b.name) and same_time(a, b), "literal"
+    names = {a.name, b.name}
+    if names & {"time", "clock"}:
+        # Two equal times in one notation are one tree, which is not compared again.
+        return a.op == b.op and "clock" in names and same_time(a, b), "literal"
     if b.op == "ratio":
+        # With a term 0 the cross products would be equal whatever the other terms are.
         if len(a.args) != len(b.args) or num(0) in a.args + b.args:
             return False, "literal"
         return _are_proportional(a.args, b.args), "ratio"

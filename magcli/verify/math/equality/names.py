@@ -47,11 +47,16 @@ def by_name(a: Parts, b: Parts) -> tuple[Parts, Parts] | None:
         return None
     for key in (_name, _initial):
         value_of = {key(part): part.args[1] for part in a}
-        other_of = {key(part): part.args[1] for part in b}
+        other_value_of = {key(part): part.args[1] for part in b}
         unambiguous = len(value_of) == len(a)
-        if unambiguous and value_of.keys() == other_of.keys():
-            return tuple(value_of.values()), tuple(other_of[name] for name in value_of)
-    return tuple(part.args[1] for part in a), tuple(part.args[1] for part in b)
+        if unambiguous and value_of.keys() == other_value_of.keys():
+            in_same_order = (other_value_of[name] for name in value_of)
+            return tuple(value_of.values()), tuple(in_same_order)
+    return _values(a), _values(b)
+
+
+def _values(assignments: Parts) -> Parts:
+    return tuple(part.args[1] for part in assignments)
 
 
 def _name(part: Expr) -> str:
@@ -76,7 +81,8 @@ def ordered_numbers(chain: Expr) -> Parts:
     except (Undecided, NotReal, OverflowError):
         return ()
     (sign,) = signs
-    in_order = values == sorted(values, reverse=sign in (">", r"\ge"))
-    strict = sign in ("<", ">")
-    distinct = len(set(values)) == len(values)
-    return chain.args if in_order and (distinct or not strict) else ()
+    is_true = values == sorted(values, reverse=sign in (">", r"\ge"))
+    if sign in ("<", ">"):
+        distinct = len(set(values)) == len(values)
+        is_true = is_true and distinct
+    return chain.args if is_true else ()

@@ -8,7 +8,7 @@ another letter.
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import permutations
+from itertools import chain, permutations
 
 from magcli.verify.math.equality.evaluate import NotReal, Undecided
 from magcli.verify.math.equality.identity import same_value, symbols
@@ -35,14 +35,18 @@ def matched(a: Expr, b: Expr) -> Iterator[Pair]:
     value = a.args[0]
     mine = [parameter.name for parameter in a.args[1:]]
     if b.op == "family":
-        domain_of = dict(zip((parameter.name for parameter in b.args[1:]), b.name, strict=True))
+        # The name of a family has one letter for the domain of each parameter.
+        theirs = [parameter.name for parameter in b.args[1:]]
+        domain_of = dict(zip(theirs, b.name, strict=True))
         for order in permutations(domain_of):
-            if [domain_of[name] for name in order] == list(a.name):
+            domains = [domain_of[name] for name in order]
+            if domains == list(a.name):
                 yield _aligned(value, mine, b.args[0], list(order))
         return
     own = symbols(value)
     used = [name for name in mine if name in own]
-    usual = frozenset().union(*(_LETTERS.get(domain, frozenset()) for domain in a.name)) - own
+    usual_of_domains = (_LETTERS.get(domain, frozenset()) for domain in a.name)
+    usual = frozenset().union(*usual_of_domains) - own
     free = []
     for name in sorted(symbols(b)):
         is_usual = name in usual and not _is_counted(b, name)
@@ -58,7 +62,10 @@ def matched(a: Expr, b: Expr) -> Iterator[Pair]:
 
 def bound(builder: Expr) -> Expr:
     r"""A set builder with its bound letters numbered, as their names are arbitrary."""
-    head = builder.args[0].args[0] if builder.args[0].op == "rel" else builder.args[0]
+    head = builder.args[0]
+    if head.op == "rel":
+        # {x \in \mathbb{R} : ...}
+        head = head.args[0]
     letters = head.args if head.op == "tuple" else (head,)
     if any(letter.op != "sym" for letter in letters):
         return builder
@@ -72,16 +79,19 @@ def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
     x, y = _letters(a), _letters(b)
     if not x or not y:
         return
-    if len(x - y) == len(y - x) == 1:
-        (p,), (q,) = x - y, y - x
-        whole = {p, q} <= WHOLE and _is_periodic(a) and _is_periodic(b)
-        moving = {p, q} <= _REAL and _moves(a, p) and _moves(b, q)
-        if whole or moving:
-            yield _aligned(a, [p], b, [q])
+    only_in_a, only_in_b = x - y, y - x
+    if len(only_in_a) == len(only_in_b) == 1:
+        (name,), (other_name,) = only_in_a, only_in_b
+        names = {name, other_name}
+        counts_periods = names <= WHOLE and _is_periodic(a) and _is_periodic(b)
+        moves_point = names <= _REAL and _moves(a, name) and _moves(b, other_name)
+        if counts_periods or moves_point:
+            yield _aligned(a, [name], b, [other_name])
     mine, theirs = _integration_constants(x, y), _integration_constants(y, x)
     if not 0 < len(mine) == len(theirs) <= MAX_PARAMETERS:
         return
     common = (x - set(mine)) & (y - set(theirs))
+    # The constant must be added to a function of something, and not be one of its coefficients.
     if common & _VARIABLES and not common & _NEIGHBOURS:
         for order in permutations(theirs):
             yield _aligned(a, mine, b, list(order))
@@ -91,7 +101,9 @@ def _letters(expr: Expr) -> frozenset[str]:
     """The letters of the values of an answer, without the names before them."""
     if expr.op == "rel" and expr.name == "=" and expr.args[0].op in ("sym", "tuple"):
         return symbols(expr.args[1])
-    return frozenset().union(*map(_letters, expr.args)) if expr.op == "list" else symbols(expr)
+    if expr.op == "list":
+        return frozenset().union(*map(_letters, expr.args))
+    return symbols(expr)
 
 
 def _is_counted(expr: Expr, letter: str) -> bool:
@@ -106,7 +118,9 @@ def _aligned(a: Expr, mine: list[str], b: Expr, theirs: list[str]) -> Pair:
 
 
 def _is_periodic(expr: Expr) -> bool:
-    return expr == PI or (expr.op == "unit" and expr.name == "degree") or any(_is_periodic(arg) for arg in expr.args)
+    r"""Whether ``\pi`` or degrees occur, so that an integer may count periods."""
+    in_degrees = expr.op == "unit" and expr.name == "degree"
+    return expr == PI or in_degrees or any(map(_is_periodic, expr.args))
 
 
 def _moves(expr: Expr, parameter: str) -> bool:
@@ -115,10 +129,11 @@ def _moves(expr: Expr, parameter: str) -> bool:
         return expr.name == "=" and _moves(expr.args[-1], parameter)
     if expr.op not in ("tuple", "matrix", "list"):
         return False
-    named = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
-    coordinates = [part.args[-1] if named else part for part in expr.args]
-    moving = [letters for letters in map(symbols, coordinates) if letters]
-    return len(moving) > 1 and set().union(*moving) == {parameter}
+    # x=1+t, y=2t
+    are_named = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
+    coordinates = [part.args[-1] for part in expr.args] if are_named else expr.args
+    letters_of_moving = [letters for letters in map(symbols, coordinates) if letters]
+    return len(letters_of_moving) > 1 and set().union(*letters_of_moving) == {parameter}
 
 
 def shifted(a: Expr, b: Expr) -> bool:
@@ -126,19 +141,24 @@ def shifted(a: Expr, b: Expr) -> bool:
     if a.op == b.op == "rel" and a.name == b.name == "=" and a.args[0] == b.args[0]:
         return shifted(a.args[1], b.args[1])
     if (a.op == "rel") != (b.op == "rel"):
-        a, b = (side.args[1] if side.op == "rel" and side.name == "=" else side for side in (a, b))
+        a, b = _value_of_equation(a), _value_of_equation(b)
     if "?0" not in symbols(a) & symbols(b):
         return False
     first, step = _progression(a)
     other_first, other_step = _progression(b)
     if same_value(other_step, step) is not True and same_value(other_step, neg(step)) is not True:
         return False
+    # The progressions meet if their first terms are a whole number of steps apart.
     gap = add([other_first, neg(first)])
     try:
         steps = round(as_float(div(gap, step)))
     except (Undecided, NotReal, OverflowError):
         return False
     return same_value(gap, mul(num(steps), step)) is True and is_linear(a) and is_linear(b)
+
+
+def _value_of_equation(expr: Expr) -> Expr:
+    return expr.args[1] if expr.op == "rel" and expr.name == "=" else expr
 
 
 def _progression(expr: Expr) -> tuple[Expr, Expr]:
@@ -150,7 +170,12 @@ def _progression(expr: Expr) -> tuple[Expr, Expr]:
 def is_linear(expr: Expr) -> bool:
     """Whether an expression is linear in its parameter ``?0``, or does not depend on it."""
     first, step = _progression(expr)
-    return all(same_value(at_index(expr, n), add([first, mul(num(n), step)])) is True for n in (2, 7))
+    # A line through the values at 0 and 1; two more points rule out the usual curves.
+    for n in (2, 7):
+        on_line = add([first, mul(num(n), step)])
+        if same_value(at_index(expr, n), on_line) is not True:
+            return False
+    return True
 
 
 def at_index(expr: Expr, n: int) -> Expr:
@@ -166,11 +191,14 @@ def is_whole(a: Expr, b: Expr) -> bool:
 
 def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:
     """The symbols of one side that are constants of integration, given that the other side has such constants."""
-    named = [name for name in sorted(own) if is_constant_name(name)]
-    if named:
-        return named
+    usual = [name for name in sorted(own) if is_constant_name(name)]
+    if usual:
+        return usual
+    # Other letters stand for a constant only if the other side has C or C_1, as c may be a coefficient.
     explicit = any(name == "C" or "_" in name for name in other if is_constant_name(name))
-    return [name for name in sorted(own - other) if name in _OTHER_CONSTANTS] if explicit else []
+    if not explicit:
+        return []
+    return sorted((own - other) & _OTHER_CONSTANTS)
 
 
 def is_constant_name(name: str) -> bool:
@@ -186,13 +214,15 @@ def expand_signs(expr: Expr) -> Expr:
         return expr
     if expr.op == "builder" and any(map(_has_sign, expr.args[1:])):
         head, *relations = expr.args
-        conditions = [condition for relation in relations for condition in _conditions(relation)]
+        conditions = chain.from_iterable(map(_conditions, relations))
         return expr._replace(args=(head, *conditions))
     if expr.op in ("list", "set"):
-        values = [value for part in expr.args for value in _readings(part)]
+        values = chain.from_iterable(map(_readings, expr.args))
         return expr._replace(args=tuple(values))
     if expr.op == "rel" and expr.name == "=" and _both_tuples(expr):
-        pairs = zip(expr.args[0].args, expr.args[1].args, strict=True)
+        # (x,y)=(1,2) is x=1, y=2.
+        letters, point = expr.args
+        pairs = zip(letters.args, point.args, strict=True)
         return Expr("list", tuple(Expr("rel", pair, "=") for pair in pairs))
     readings = _readings(expr)
     return readings[0] if len(readings) == 1 else Expr("list", readings)
@@ -231,7 +261,9 @@ def _signed(expr: Expr, *, upper: bool) -> Expr:
         return expr
     args = [_signed(arg, upper=upper) for arg in expr.args]
     if expr.op == "pm":
-        return args[0] if (expr.name == "pm") == upper else neg(args[0])
+        # The upper sign of \pm is +, that of \mp is -.
+        is_plus = (expr.name == "pm") == upper
+        return args[0] if is_plus else neg(args[0])
     if expr.op == "+":
         return add(args)
     if expr.op == "f":

@@ -1,12 +1,30 @@
-"""Units written as letters, and vectors: the parts of quantities besides their numbers."""
+"""Conversions, units written as letters, and vectors: the parts of quantities besides their numbers."""
 
 from magcli.verify.math.equality.identity import same_value, symbols
-from magcli.verify.math.latex.tree import ONE, Expr, I, add, div, mul
+from magcli.verify.math.latex.tree import ONE, PI, Expr, I, add, div, mul, num
 from magcli.verify.math.latex.units import SYMBOLS, format_units
 
 MAX_UNIT_LETTERS = 8
 _MAX_SYMBOL_LENGTH = 3
 """Letters of the longest unit symbol, ``mol``."""
+
+
+def is_converted(a: Expr, b: Expr) -> bool:
+    """Whether a percentage or angle is the other value: ``50%`` is 1/2, ``90^\\circ`` is ``\\pi/2``.
+
+    ``300%`` is not 3, which may be a percentage itself.
+    """
+    if a.op == "percent":
+        may_be_share = b.op != "num" or b.number.denominator > 1 or abs(b.number) <= 1
+        return may_be_share and same_value(div(a.args[0], num(100)), b) is True
+    if a.name != "degree" or b.op == "num" or symbols(b):
+        return False
+    return same_value(in_radians(a.args[0]), b) is True
+
+
+def in_radians(degrees: Expr) -> Expr:
+    """An angle in radians."""
+    return mul(degrees, div(PI, num(180)))
 
 
 def strip_unit(expr: Expr, unit: str) -> Expr | None:
@@ -33,11 +51,13 @@ def _split_letters(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Ex
         return _split_letters(letter, power * int(exponent.number), letters)
     if expr.op in ("*", "/"):
         left, right = expr.args
+        is_product = expr.op == "*"
         first = _split_letters(left, power, letters)
-        second = _split_letters(right, power if expr.op == "*" else -power, letters)
+        # Letters below a fraction bar have the opposite power.
+        second = _split_letters(right, power if is_product else -power, letters)
         if first is None or second is None:
             return None
-        return mul(first, second) if expr.op == "*" else div(first, second)
+        return mul(first, second) if is_product else div(first, second)
     return None if _has_letter(expr) else expr
 
 

@@ -6,7 +6,7 @@ compared exactly (or to 30 digits) and sorted by their values as floats.
 
 import math
 from fractions import Fraction
-from itertools import product
+from itertools import chain, product
 from typing import NamedTuple
 
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate
@@ -67,14 +67,17 @@ def region(expr: Expr) -> Region | None:
 
 def has_inequalities(expr: Expr) -> bool:
     r"""Whether a list contains inequalities, so that ``and`` and ``or`` differ."""
-    return expr.op == "list" and any(part.op == "rel" and part.name not in ("=", r"\in") for part in expr.args)
+    if expr.op != "list":
+        return False
+    return any(part.op == "rel" and part.name not in ("=", r"\in") for part in expr.args)
 
 
 def _region(expr: Expr) -> Region | None:
     if expr.op == "tuple" and len(expr.args) == 2:
         return _interval(expr)
     if expr.op == "set":
-        return Region(tuple(Interval(arg, True, arg, True) for arg in expr.args if as_float(arg) < math.inf))
+        numbers = [arg for arg in expr.args if as_float(arg) < math.inf]
+        return Region(tuple(Interval(number, True, number, True) for number in numbers))
     if expr.op == "set-name":
         return Region(EVERYTHING) if expr.name == r"\mathbbR" else None
     if expr.op in (r"\cup", r"\setminus", r"\cap"):
@@ -90,7 +93,8 @@ def _interval(expr: Expr) -> Region | None:
     low, high = expr.args
     if as_float(low) >= as_float(high):
         return None
-    return Region((Interval(low, expr.name[0] == "[", high, expr.name[1] == "]"),))
+    low_closed, high_closed = expr.name.startswith("["), expr.name.endswith("]")
+    return Region((Interval(low, low_closed, high, high_closed),))
 
 
 def _set_operation(expr: Expr) -> Region | None:
@@ -99,6 +103,7 @@ def _set_operation(expr: Expr) -> Region | None:
         return None
     if expr.op == r"\cup":
         return Region(a.intervals + b.intervals, a.name or b.name)
+    # A difference is the intersection with the complement.
     kept = b.intervals if expr.op == r"\cap" else complement(_merge(b.intervals))
     return Region(_intersect(a.intervals, kept), a.name or b.name)
 
@@ -124,6 +129,7 @@ def _relation(expr: Expr) -> Region | None:
         left, right = expr.args[at : at + 2]
         if (left == middle) == (right == middle):
             return None
+        # 3<x is x>3.
         half_line = _half_line(sign, right) if left == middle else _half_line(_FLIPPED[sign], left)
         intervals = _intersect(intervals, half_line)
     if of_absolute_value:
@@ -163,20 +169,25 @@ def _preimage_of_abs(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
     """The numbers whose absolute value is in the intervals."""
     not_negative = (Interval(num(0), True, INFINITY, False),)
     positive = _intersect(intervals, not_negative)
-    mirrored = tuple(Interval(neg(p.high), p.high_closed, neg(p.low), p.low_closed) for p in positive)
+    mirrored = tuple(map(_mirrored, positive))
     return mirrored + positive
+
+
+def _mirrored(interval: Interval) -> Interval:
+    return Interval(neg(interval.high), interval.high_closed, neg(interval.low), interval.low_closed)
 
 
 def _set_builder(expr: Expr) -> Region | None:
     head, *conditions = expr.args
-    start = _region(head) if head.op == "rel" else Region(EVERYTHING)
-    name = head.args[0] if head.op == "rel" else head
-    if start is None or name.op != "sym":
+    # The head may have a condition itself: {x>0 : x<1}.
+    domain = _region(head) if head.op == "rel" else Region(EVERYTHING)
+    letter = head.args[0] if head.op == "rel" else head
+    if domain is None or letter.op != "sym":
         return None
-    intervals = start.intervals
+    intervals = domain.intervals
     for condition in conditions:
         inner = _region(_with_points(condition))
-        if inner is None or inner.name != name.name:
+        if inner is None or inner.name != letter.name:
             return None
         intervals = _intersect(_merge(intervals), _merge(inner.intervals))
     return Region(intervals)
@@ -213,7 +224,8 @@ def _relations(expr: Expr) -> Region | None:
         common = _intersect(_merge(common), _merge(described.intervals))
     if expr.name == "and" or (common and not expr.name):
         return Region(common, name)
-    return Region(tuple(interval for described in regions for interval in described.intervals), name)
+    union = chain.from_iterable(described.intervals for described in regions)
+    return Region(tuple(union), name)
 
 
 def as_float(expr: Expr) -> float:
@@ -238,11 +250,12 @@ def _merge(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
         if last is None or not _touch(last, interval):
             merged.append(interval)
         elif _high_end(interval) > _high_end(last):
-            merged[-1] = Interval(last.low, last.low_closed, interval.high, interval.high_closed)
+            merged[-1] = last._replace(high=interval.high, high_closed=interval.high_closed)
     return tuple(merged)
 
 
 def _low_end(interval: Interval) -> tuple[float, bool]:
+    """A key by which intervals are sorted; of equal ends the closed one is lower, as it includes the number."""
     return as_float(interval.low), not interval.low_closed
 
 
@@ -251,6 +264,7 @@ def _high_end(interval: Interval) -> tuple[float, bool]:
 
 
 def _touch(first: Interval, second: Interval) -> bool:
+    """Whether an interval overlaps with the next one, or meets it at a number of either."""
     gap = as_float(second.low) - as_float(first.high)
     if _same_end(second.low, first.high):
         return first.high_closed or second.low_closed
@@ -260,13 +274,13 @@ def _touch(first: Interval, second: Interval) -> bool:
 def complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
     """The real numbers outside sorted intervals."""
     gaps: list[Interval] = []
-    low, left = MINUS_INFINITY, False
+    low, low_closed = MINUS_INFINITY, False
     for interval in intervals:
         if interval.low != MINUS_INFINITY:
-            gaps.append(Interval(low, left, interval.low, not interval.low_closed))
-        low, left = interval.high, not interval.high_closed
+            gaps.append(Interval(low, low_closed, interval.low, not interval.low_closed))
+        low, low_closed = interval.high, not interval.high_closed
     if low != INFINITY:
-        gaps.append(Interval(low, left, INFINITY, False))
+        gaps.append(Interval(low, low_closed, INFINITY, False))
     return tuple(gaps)
 
 
@@ -275,6 +289,7 @@ def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> tuple[Interv
         raise Undecided("too-long")
     overlaps = []
     for x, y in product(a, b):
+        # An overlap begins where the later one begins, and ends where the earlier one ends.
         later = max(x, y, key=_low_end)
         earlier = min(x, y, key=_high_end)
         low, low_open = _low_end(later)
@@ -291,23 +306,13 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
     The argument must be linear in the only letter. In each row it has one sign, and the row's value is the expression
     with the absolute value resolved by that sign; the regions of the rows cover the real numbers.
     """
-    bars, letters = list(_absolute_values(expr)), symbols(expr)
-    if not len(bars) == len(letters) == 1:
+    absolute_values, letters = _absolute_values(expr), symbols(expr)
+    if not len(absolute_values) == len(letters) == 1:
         return False
-    (bar,), (letter,) = bars, letters
-    inner = bar.args[0]
-    slope, offset = _linear(inner) or (Fraction(0), Fraction(0))
-    if not slope:
+    (absolute_value,), (letter,) = absolute_values, letters
+    branches = _branches(expr, absolute_value, letter)
+    if not branches:
         return False
-    root = num(-offset / slope)
-    right = (Interval(root, True, INFINITY, False),)
-    left = (Interval(MINUS_INFINITY, False, root, True),)
-    not_negative, not_positive = (right, left) if slope > 0 else (left, right)
-    branches = [
-        (not_negative, substitute(expr, bar, inner)),
-        (not_positive, substitute(expr, bar, neg(inner))),
-        ((Interval(root, True, root, True),), substitute(expr, Expr("sym", name=letter), root)),
-    ]
     covered: tuple[Interval, ...] = ()
     for row in cases.args:
         if len(row.args) != 2:
@@ -317,11 +322,33 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
         if not where:
             return False
         # The branches whose half-line, or point, contains the whole region of the row.
-        fitting = [branch for half, branch in branches if same_region(Region(_intersect(where, half)), Region(where))]
+        fitting = [
+            branch for domain, branch in branches if same_region(Region(_intersect(where, domain)), Region(where))
+        ]
         if not any(same_value(value, branch) is True for branch in fitting):
             return False
         covered += where
     return _merge(covered) == EVERYTHING
+
+
+def _branches(expr: Expr, absolute_value: Expr, letter: str) -> list[tuple[tuple[Interval, ...], Expr]]:
+    """The half-lines on which the argument of an absolute value has one sign, and its root, with the expression there;
+    empty if the argument is not linear.
+    """
+    inner = absolute_value.args[0]
+    slope, offset = _linear(inner) or (Fraction(0), Fraction(0))
+    if not slope:
+        return []
+    root = num(-offset / slope)
+    right = (Interval(root, True, INFINITY, False),)
+    left = (Interval(MINUS_INFINITY, False, root, True),)
+    not_negative, not_positive = (right, left) if slope > 0 else (left, right)
+    at_root = (Interval(root, True, root, True),)
+    return [
+        (not_negative, substitute(expr, absolute_value, inner)),
+        (not_positive, substitute(expr, absolute_value, neg(inner))),
+        (at_root, substitute(expr, Expr("sym", name=letter), root)),
+    ]
 
 
 def _case_condition(condition: Expr, letter: str, covered: tuple[Interval, ...]) -> tuple[Interval, ...]:
@@ -335,6 +362,7 @@ def _case_condition(condition: Expr, letter: str, covered: tuple[Interval, ...])
 
 
 def _absolute_values(expr: Expr) -> frozenset[Expr]:
+    """The different absolute values in an expression."""
     inner = frozenset().union(*map(_absolute_values, expr.args))
     return inner | {expr} if expr.op == "f" and expr.name == "abs" else inner
 
@@ -353,8 +381,9 @@ def _linear(expr: Expr) -> tuple[Fraction, Fraction] | None:
     if expr.op == "+":
         slopes, offsets = zip(*parts, strict=True)
         return sum(slopes, Fraction(0)), sum(offsets, Fraction(0))
+    # ax+b and cx+d
     (a, b), (c, d) = parts
     if expr.op == "/":
         return None if c or not d else (a / d, b / d)
-    # (ax+b)(cx+d), of which one factor must be a number
+    # One factor must be a number.
     return None if a and c else (a * d + b * c, b * d)

@@ -24,9 +24,9 @@ from magcli.verify.math.equality.lines import multiple_of_identity, same_line
 from magcli.verify.math.equality.literals import ComparePart, Decision, bases, choices, ratios, texts, values
 from magcli.verify.math.equality.names import by_name, names_structure, ordered_numbers
 from magcli.verify.math.equality.parameters import WHOLE, bound, expand_signs, is_whole, matched, shifted
-from magcli.verify.math.equality.quantities import entries, same_vector, strip_unit
+from magcli.verify.math.equality.quantities import entries, in_radians, is_converted, same_vector, strip_unit
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
-from magcli.verify.math.latex.tree import PI, Expr, Op, add, div, mul, num, rename_symbol
+from magcli.verify.math.latex.tree import Expr, Op, add, mul, num, rename_symbol
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, compatible
 
 MAX_NESTING = 8
@@ -98,7 +98,7 @@ def _progressions(a: Expr, b: Expr) -> bool:
 
 
 def _units(a: Expr, b: Expr, depth: int) -> Decision:
-    """A unit may be missing on one side; two must be the same. For degrees and percentages see ``_converted``."""
+    """A unit may be missing on one side; two must be the same. For degrees and percentages see ``is_converted``."""
     if a.op not in ("unit", "percent"):
         a, b = b, a
     body = a.args[0]
@@ -111,16 +111,18 @@ def _units(a: Expr, b: Expr, depth: int) -> Decision:
             return same(body, value, depth)
     if {a.name, b.name} == {"degree", "radian"} and a.op == b.op:
         degrees, radians = (a, b) if a.name == "degree" else (b, a)
-        return same_value(_in_radians(degrees.args[0]), radians.args[0]) is True, "unit"
+        return same_value(in_radians(degrees.args[0]), radians.args[0]) is True, "unit"
     if b.op in ("unit", "percent"):
-        alike = a.op == b.op and compatible(a.name, b.name)
-        return same(body, b.args[0], depth) if alike else (False, "unit")
+        if a.op != b.op or not compatible(a.name, b.name):
+            return False, "unit"
+        return same(body, b.args[0], depth)
     same_body, path = same(body, b, depth)
     if a.op == "percent":
-        omissible = b.op != "num" or abs(b.number) >= 1  # 50 may be 50%, but 0.5 is not 0.5%
-        return (same_body and omissible) or _converted(a, b), "percent"
+        # 50 may be 50%, but 0.5 is not 0.5%.
+        omissible = b.op != "num" or abs(b.number) >= 1
+        return (same_body and omissible) or is_converted(a, b), "percent"
     omissible = a.name not in (PRIME, DOUBLE_PRIME)
-    return (same_body and omissible) or _converted(a, b), path
+    return (same_body and omissible) or is_converted(a, b), path
 
 
 def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
@@ -132,20 +134,6 @@ def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
     return same(a, b.args[0], depth) if len(b.args) == 1 else (False, "structure")
 
 
-def _converted(a: Expr, b: Expr) -> bool:
-    """``50%`` is 1/2 and ``90^\\circ`` is ``\\pi/2``; ``300%`` is not 3, which may be a percentage itself."""
-    if a.op == "percent":
-        may_be_share = b.op != "num" or b.number.denominator > 1 or abs(b.number) <= 1
-        return may_be_share and same_value(div(a.args[0], num(100)), b) is True
-    if a.name != "degree" or b.op == "num" or symbols(b):
-        return False
-    return same_value(_in_radians(a.args[0]), b) is True
-
-
-def _in_radians(degrees: Expr) -> Expr:
-    return mul(degrees, div(PI, num(180)))
-
-
 def _relations(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op == b.op == "rel" and a.name == b.name:
         if a.name in _STRUCTURAL:
@@ -155,11 +143,7 @@ def _relations(a: Expr, b: Expr, depth: int) -> Decision:
     for one, other in ((a, b), (b, a)):
         is_equation = one.op == "rel" and one.name == "="
         if is_equation and (other.op != "rel" or region(other) is not None):
-            equation = _name_first(one)
-            left, value = equation.args
-            of_constants = is_constant(left) and is_constant(value)
-            gives_value = is_name(left) or of_constants or names_structure(equation)
-            return same(value, other, depth) if gives_value else (False, "equation")
+            return _equation_with_value(_name_first(one), other, depth)
     x, y = region(a), region(b)
     if x is not None and y is not None:
         return same_region(x, y), "region"
@@ -168,6 +152,16 @@ def _relations(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op == b.op == "rel":
         return same_inequality(a, b), "inequality"
     return _structures(a, b, depth) if {a.op, b.op} & _PARTED else (False, "relation")
+
+
+def _equation_with_value(equation: Expr, other: Expr, depth: int) -> Decision:
+    """An equation compared with something that is none: its value decides if the left side only names it."""
+    left, value = equation.args
+    # 2+3=5 gives 5; 2x=6 is not 6.
+    of_constants = is_constant(left) and is_constant(value)
+    if is_name(left) or of_constants or names_structure(equation):
+        return same(value, other, depth)
+    return False, "equation"
 
 
 _SYMMETRIC = frozenset((r"\iff", r"\parallel", r"\perp", r"\sim", r"\cong"))
@@ -191,16 +185,18 @@ def _name_first(relation: Expr) -> Expr:
 
 def _equations(a: Expr, b: Expr, depth: int) -> Decision:
     """Assignments by name and value, other equations as a whole."""
-    if (a.args[1].op == "residue") != (b.args[1].op == "residue"):
+    (left, value), (other_left, other_value) = a.args, b.args
+    if (value.op == "residue") != (other_value.op == "residue"):
+        # n=4k+1 is n \equiv 1 \pmod 4.
         return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
-    if all(is_name(side.args[0]) or is_function(side.args[0]) for side in (a, b)):
-        assigned = same_name(a, b)
-        if assigned is not None:
-            return same(*assigned, depth)
-    pairs = zip(a.args, b.args, strict=True)
-    if any(side.op not in ARITHMETIC for side in a.args + b.args):
-        return all(same(x, y, depth)[0] for x, y in pairs), "equation"
-    return same_equation(a, b), "equation"
+    if all(is_name(name) or is_function(name) for name in (left, other_left)):
+        named_values = same_name(a, b)
+        if named_values is not None:
+            return same(*named_values, depth)
+    if all(side.op in ARITHMETIC for side in a.args + b.args):
+        return same_equation(a, b), "equation"
+    # The sides of other equations cannot be subtracted.
+    return same(left, other_left, depth)[0] and same(value, other_value, depth)[0], "equation"
 
 
 def _memberships(a: Expr, b: Expr, depth: int) -> Decision:
@@ -219,9 +215,9 @@ def _sets(a: Expr, b: Expr, depth: int) -> Decision:
         return _any_order(_flatten(a, a.op), _flatten(b, a.op), depth), "structure"
     if a.op == b.op == "builder" and len(a.args) == len(b.args):
         head, *conditions = bound(a).args
-        other, *others = bound(b).args
-        same_head = same(head, other, depth)[0]
-        return same_head and _any_order(tuple(conditions), tuple(others), depth), "structure"
+        other_head, *other_conditions = bound(b).args
+        same_head = same(head, other_head, depth)[0]
+        return same_head and _any_order(tuple(conditions), tuple(other_conditions), depth), "structure"
     if a.op == b.op == r"\setminus":
         return _in_order(a.args, b.args, depth)
     if "rel" in (a.op, b.op):
@@ -230,7 +226,13 @@ def _sets(a: Expr, b: Expr, depth: int) -> Decision:
 
 
 def _flatten(expr: Expr, op: Op) -> tuple[Expr, ...]:
-    return tuple(p for arg in expr.args for p in _flatten(arg, op)) if expr.op == op else (expr,)
+    """The operands of nested operations of one kind, ``A \\cup (B \\cup C)``."""
+    if expr.op != op:
+        return (expr,)
+    operands: list[Expr] = []
+    for arg in expr.args:
+        operands.extend(_flatten(arg, op))
+    return tuple(operands)
 
 
 def _structures(a: Expr, b: Expr, depth: int) -> Decision:
@@ -272,7 +274,8 @@ def _point_with_list(point: Expr, other: Expr, depth: int) -> Decision:
 def _collections(a: Expr, b: Expr, depth: int) -> Decision:
     """The parts of lists and sets in any order; long ones in order, since any order takes quadratic time."""
     x, y = (side.args if side.op in ("list", "set") else (side,) for side in (a, b))
-    if len(x) == len(y) > 1 and any(part.op == "set" for part in x) != any(part.op == "set" for part in y):
+    has_sets, other_has_sets = (any(part.op == "set" for part in parts) for parts in (x, y))
+    if len(x) == len(y) > 1 and has_sets != other_has_sets:
         return False, "structure"  # {1}, {2} is not {1, 2}
     x, y = _distinct_points(x), _distinct_points(y)
     if len(x) != len(y):
@@ -315,10 +318,9 @@ def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
 
 
 def _tuples(a: Expr, b: Expr, depth: int) -> Decision:
-    long = len(a.args) > 2 and a.name[0] + b.name[0] in ("([", "[(") and {a.name, b.name} == {"()", "[]"}
-    if len(a.args) != len(b.args) or (a.name != b.name and not long):
-        return False, "structure"
-    return _in_order(a.args, b.args, depth)
+    # (1,2,3) and [1,2,3] are one vector, but [1,2] is an interval.
+    same_brackets = a.name == b.name or (len(a.args) > 2 and {a.name, b.name} == {"()", "[]"})
+    return _in_order(a.args, b.args, depth) if same_brackets else (False, "structure")
 
 
 def _vectors(a: Expr, b: Expr, depth: int) -> Decision:
@@ -358,7 +360,9 @@ def _coordinates(a: Expr, b: Expr, depth: int) -> Decision:
 
 
 def _in_order(a: "tuple[Expr, ...] | list[Expr]", b: "tuple[Expr, ...] | list[Expr]", depth: int) -> Decision:
-    return len(a) == len(b) and all(same(x, y, depth)[0] for x, y in zip(a, b, strict=True)), "structure"
+    if len(a) != len(b):
+        return False, "structure"
+    return all(same(x, y, depth)[0] for x, y in zip(a, b, strict=True)), "structure"
 
 
 def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
@@ -390,10 +394,12 @@ def _matrices(a: Expr, b: Expr, depth: int) -> Decision:
         matrix, expr = (a, b) if a.op == "matrix" else (b, a)
         if _is_identity_times(matrix, expr, depth):
             return True, "structure"
+        # A matrix of one column is 2i+3j.
         return expr.op in _SUMS and same_vector(a, b), "structure"
     if a.op != b.op or len(a.args) != len(b.args):
         return False, "structure"
-    return all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
+    rows = zip(a.args, b.args, strict=True)
+    return all(_in_order(row.args, other.args, depth)[0] for row, other in rows), "structure"
 
 
 def _is_identity_times(matrix: Expr, expr: Expr, depth: int) -> bool:
@@ -401,7 +407,10 @@ def _is_identity_times(matrix: Expr, expr: Expr, depth: int) -> bool:
     factor, size = multiple_of_identity(expr), len(matrix.args)
     if factor is None or any(len(row.args) != size for row in matrix.args):
         return False
-    rows = [Expr("row", tuple(factor if i == j else num(0) for j in range(size))) for i in range(size)]
+    rows = []
+    for i in range(size):
+        cells = (factor if i == j else num(0) for j in range(size))
+        rows.append(Expr("row", tuple(cells)))
     return _matrices(matrix, Expr("matrix", tuple(rows)), depth)[0]
 
 
@@ -429,13 +438,13 @@ def _residues(a: Expr, b: Expr, depth: int) -> Decision:
     r"""``3 \pmod 7`` is ``-4 \pmod 7``."""
     if a.op != b.op:
         return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
-    (x, modulus), (y, other_modulus) = a.args, b.args
-    if all(side.op == "num" and side.number.denominator == 1 for side in (*a.args, *b.args)):
-        size = abs(modulus.number)
-        if size != abs(other_modulus.number) or size == 0:
-            return False, "residue"
-        return (x.number - y.number) % size == 0, "residue"
-    return same(modulus, other_modulus, depth)[0] and same(x, y, depth)[0], "residue"
+    (value, modulus), (other_value, other_modulus) = a.args, b.args
+    if any(part.op != "num" or part.number.denominator != 1 for part in (*a.args, *b.args)):
+        return same(modulus, other_modulus, depth)[0] and same(value, other_value, depth)[0], "residue"
+    size = abs(modulus.number)
+    if size != abs(other_modulus.number) or size == 0:
+        return False, "residue"
+    return (value.number - other_value.number) % size == 0, "residue"
 
 
 def _as_family(expr: Expr) -> Expr:
@@ -454,7 +463,8 @@ def _with_whole_parameter(expr: Expr) -> Expr:
     letters = symbols(expr.args[1] if expr.op == "rel" else expr)
     if expr.op in ("family", "residue") or len(letters) != 1 or not letters <= WHOLE:
         return expr
-    return Expr("family", (expr, Expr("sym", name=next(iter(letters)))), "Z")
+    (letter,) = letters
+    return Expr("family", (expr, Expr("sym", name=letter)), "Z")
 
 
 def _rows(a: Expr, b: Expr, depth: int) -> Decision:

@@ -31,17 +31,24 @@ _PARTICLE = re.compile(r"(?<=[\u3400-\u9fff])的$")
 
 def only_words(tokens: tuple[Token, ...]) -> str | None:
     """The words of an answer that is only words, in lower case without articles; None for anything else."""
-    real = False
     if tokens[0].value == "-":
         return None
     for token in tokens:
-        foreign = token.kind == "text" and not token.value.isascii()
-        if token.kind not in ("word", "text") and (token.kind != "op" or token.value not in _PUNCTUATION):
+        is_punctuation = token.kind == "op" and token.value in _PUNCTUATION
+        if token.kind not in ("word", "text") and not is_punctuation:
             return None
-        real = real or foreign or (token.kind != "op" and len(token.value) > 1)
-    if not real or (len(tokens) == 1 and tokens[0].value in FUNCTIONS):
+    # Single letters are variables.
+    has_word = any(map(_is_word, tokens))
+    is_function = len(tokens) == 1 and tokens[0].value in FUNCTIONS
+    if not has_word or is_function:
         return None
     return tidy(" ".join(token.value for token in tokens))
+
+
+def _is_word(token: Token) -> bool:
+    """Whether a token is a word rather than a letter; one foreign character may be a word."""
+    is_foreign = token.kind == "text" and not token.value.isascii()
+    return is_foreign or (token.kind != "op" and len(token.value) > 1)
 
 
 def tidy(words: str) -> str:
@@ -189,8 +196,9 @@ def _special(text: str) -> Expr | None:
         if base.isdigit() or base in _BASES:
             return Expr("base", name=f"{digits}_{_BASES.get(base, base)}")
     if arc := _ARC.fullmatch(plain):
-        places = [part or "0" for part in arc.groups()]
-        return Expr("base", name=f"{':'.join(places)}_sexagesimal")
+        # Degrees, minutes and seconds, digits of a number in base 60.
+        digits = [part or "0" for part in arc.groups()]
+        return Expr("base", name=f"{':'.join(digits)}_sexagesimal")
     return _choice(plain)
 
 
@@ -204,8 +212,11 @@ def _choice(plain: str) -> Expr | None:
     """``(C)``, ``C.``, ``c)``, ``③`` and ``(C) 12``: a label, with or without its value."""
     plain = plain.strip()
     if label := _CHOICE.fullmatch(plain):
-        return Expr("choice", name=next(filter(None, label.groups())))
-    labelled = _CHOICE_VALUE.fullmatch(_SPACE.sub(" ", plain) if "\\" in plain else plain)
+        # Each form of a label has a group of its own.
+        (letter,) = filter(None, label.groups())
+        return Expr("choice", name=letter)
+    spaced = _SPACE.sub(" ", plain) if "\\" in plain else plain
+    labelled = _CHOICE_VALUE.fullmatch(spaced)
     if labelled is None:
         return None
     text = labelled["value"]
@@ -215,6 +226,7 @@ def _choice(plain: str) -> Expr | None:
     if small and _OTHER_SMALL_LABEL.search(text):
         return None
     value = parse_answer(text)
+    # Only after a capital letter may the text be prose, without LaTeX.
     if value.op == "raw" and (small or "\\" in text):
         return None
     return Expr("choice", (value,), labelled["braced"] or labelled["marked"] or small)

@@ -7,15 +7,18 @@ from magcli.verify.math.latex.tree import Expr, ParseError
 _SYSTEMS = frozenset(rf"\begin{{{name}}}" for name in ("array", "aligned", "matrix", "gathered", "split", "cases"))
 """Environments that may follow a brace that is never closed."""
 _CONDITION_WORDS = frozenset(("if", "for", "when", "where"))
+_CLOSED_BY = {"(": (")", "]"), "[": (")", "]", "["), "{": ("}",), r"\langle": (r"\rangle",)}
+"""What may close a bracket; intervals have different brackets at their ends."""
 
 
 def parse_group(cursor: Cursor) -> Expr:
     """A bracket: a single expression is itself, several are a tuple, interval or set."""
     opening = cursor.next().value
     cursor.deeper()
-    bars, cursor.bars = cursor.bars, 0
+    # An absolute value around the bracket cannot end in it.
+    outer_bars, cursor.bars = cursor.bars, 0
     value = _set(cursor) if opening == r"\{" else _bracketed(cursor, opening)
-    cursor.bars = bars
+    cursor.bars = outer_bars
     cursor.depth -= 1
     return value
 
@@ -24,16 +27,15 @@ def _bracketed(cursor: Cursor, opening: str) -> Expr:
     if opening == "[" and cursor.peek().value == "[" and (matrix := _nested_rows(cursor)):
         return matrix
     inner = parse_list(cursor)
-    closing = cursor.next()
-    wanted = {"(": ")]", "[": ")][", "{": "}", r"\langle": (r"\rangle",)}[opening]
-    if closing.value not in wanted or not closing.value:
+    closing = cursor.next().value
+    if closing not in _CLOSED_BY[opening]:
         raise ParseError("unparsable")
-    if inner.op != "list":
+    if inner.op != "list" or opening == "{":
         return inner
-    if opening == "{":
-        return inner
-    shut = {"[": ")", r"\rangle": ")"}.get(closing.value, closing.value)
-    return Expr("tuple", inner.args, ("(" if opening == r"\langle" else opening) + shut)
+    # Angle brackets are those of a vector; [a,b[ is half-open.
+    left = "(" if opening == r"\langle" else opening
+    right = ")" if closing in ("[", r"\rangle") else closing
+    return Expr("tuple", inner.args, left + right)
 
 
 def _family(head: Expr, conditions: Expr) -> Expr | None:
@@ -41,8 +43,9 @@ def _family(head: Expr, conditions: Expr) -> Expr | None:
     if conditions.op == "family" and head.op == "sym" and conditions.args[0].op == "rel":
         return conditions
     stated = list(conditions.args) if conditions.op == "list" else [conditions]
-    (first, *more) = with_domains([head, *stated])
-    return first if first.op == "family" and not more and head.op != "sym" else None
+    parts = with_domains([head, *stated])
+    is_family = len(parts) == 1 and parts[0].op == "family"
+    return parts[0] if is_family and head.op != "sym" else None
 
 
 def _nested_rows(cursor: Cursor) -> Expr | None:
@@ -51,12 +54,15 @@ def _nested_rows(cursor: Cursor) -> Expr | None:
     while cursor.eat("["):
         row = parse_list(cursor)
         rows.append(Expr("row", row.args if row.op == "list" else (row,)))
-        if not cursor.eat("]") or not cursor.eat(",", "]"):
+        if not cursor.eat("]"):
             break
-        if cursor.tokens[cursor.at - 1].value == "]":
+        sign = cursor.eat(",", "]")
+        if sign == "]":
             widths = {len(row.args) for row in rows}
-            if len(widths) == 1 and (len(rows), *widths) != (1, 1):
+            is_number = len(rows) == 1 and widths == {1}
+            if len(widths) == 1 and not is_number:
                 return Expr("matrix", tuple(rows))
+        if sign != ",":
             break
     cursor.at = start
     return None
@@ -67,24 +73,31 @@ def _set(cursor: Cursor) -> Expr:
     if cursor.eat(r"\}"):
         return Expr("set")
     if at := _builder_bar(cursor):
-        cursor.tokens[at] = Token("op", "mid")
-        cursor.bars = 1
-        head = parse_part(cursor)
-        cursor.bars = 0
-        cursor.expect("mid")
-        conditions = parse_list(cursor)
-        cursor.expect(r"\}")
-        if head.op != "rel" and (family := _family(head, conditions)):
-            return family
-        together = conditions.op == "list" and "or" not in conditions.name and not _are_values(conditions)
-        return Expr("builder", (head, *(conditions.args if together else (conditions,))))
-    system = cursor.peek().value in _SYSTEMS
+        return _builder(cursor, at)
+    is_system = cursor.peek().value in _SYSTEMS
     inner = parse_list(cursor)
-    if not cursor.eat(r"\}") and not system:
+    if not cursor.eat(r"\}") and not is_system:
         raise ParseError("unparsable")
-    if inner.op == "cases" or (inner.op == "list" and all(part.op == "rel" for part in inner.args)):
+    are_relations = inner.op == "list" and all(part.op == "rel" for part in inner.args)
+    if inner.op == "cases" or are_relations:
         return inner
     return Expr("set", inner.args if inner.op == "list" else (inner,))
+
+
+def _builder(cursor: Cursor, bar: int) -> Expr:
+    r"""A set builder whose bar is at a position; ``\{2k \mid k \in \mathbb{Z}\}`` is a family."""
+    cursor.tokens[bar] = Token("op", "mid")
+    # As in an absolute value, the bar ends the head.
+    cursor.bars = 1
+    head = parse_part(cursor)
+    cursor.bars = 0
+    cursor.expect("mid")
+    conditions = parse_list(cursor)
+    cursor.expect(r"\}")
+    if head.op != "rel" and (family := _family(head, conditions)):
+        return family
+    all_hold = conditions.op == "list" and "or" not in conditions.name and not _are_values(conditions)
+    return Expr("builder", (head, *(conditions.args if all_hold else (conditions,))))
 
 
 def _are_values(conditions: Expr) -> bool:
@@ -98,7 +111,8 @@ def _builder_bar(cursor: Cursor) -> int:
     for at in range(cursor.at, min(cursor.at + 12, len(cursor.tokens))):
         value = cursor.tokens[at].value
         if value in ("mid", ":", "|"):
-            return at if at > cursor.at and (value != "|" or _lone_bar(cursor, at)) else 0
+            is_bar = value != "|" or _lone_bar(cursor, at)
+            return at if at > cursor.at and is_bar else 0
         if value in ("=", "<", ">", r"\}"):
             return 0
     return 0

@@ -68,7 +68,12 @@ def parse_command(cursor: Cursor) -> Expr:
 
 
 def _symbol(cursor: Cursor, name: str) -> Expr:
-    return Expr("sym", name=f"\\{name}_{subscript(cursor)}" if cursor.eat("_") else f"\\{name}")
+    return Expr("sym", name=f"\\{name}{_index(cursor)}")
+
+
+def _index(cursor: Cursor) -> str:
+    """The index of a symbol with its sign, as ``_1``; empty without one."""
+    return f"_{subscript(cursor)}" if cursor.eat("_") else ""
 
 
 def _decorated(cursor: Cursor, name: str) -> Expr:
@@ -77,7 +82,7 @@ def _decorated(cursor: Cursor, name: str) -> Expr:
     text = subscript(cursor) if token.value == "{" else cursor.next().value
     if token.kind == "end":
         raise ParseError("unparsable")
-    return Expr("sym", name=f"\\{name} {text}" + (f"_{subscript(cursor)}" if cursor.eat("_") else ""))
+    return Expr("sym", name=f"\\{name} {text}{_index(cursor)}")
 
 
 def _sqrt(cursor: Cursor) -> Expr:
@@ -95,6 +100,7 @@ def _binomial(cursor: Cursor) -> Expr:
 
 def _rounding(cursor: Cursor, name: str, closing: str) -> Expr:
     cursor.deeper()
+    # An absolute value around the brackets cannot end in them.
     bars, cursor.bars = cursor.bars, 0
     value = parse_sum(cursor)
     cursor.bars = bars
@@ -106,6 +112,7 @@ def _rounding(cursor: Cursor, name: str, closing: str) -> Expr:
 def _function(cursor: Cursor, name: str) -> Expr:
     r"""``\sin^2 x``, ``\log_2 8``, ``\gcd(a,b)``; ``\sin^{-1}`` is the inverse function."""
     base = raised = None
+    # The base and the exponent may come in any order.
     for _ in range(2):
         if cursor.eat("_"):
             base = argument(cursor)
@@ -155,6 +162,7 @@ def _apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
 def _logarithm(value: Expr, base: Expr) -> Expr:
     """An integer where the value is a small integer power of the base."""
     if value.op == base.op == "num" and value.number > 0 and base.number > 1:
+        # The logarithm of 1/8 is that of 8 with the other sign.
         is_below_one = value.number < 1
         target = 1 / value.number if is_below_one else value.number
         reached, degree = base.number, 1
@@ -177,15 +185,17 @@ def _series(cursor: Cursor, kind: Op) -> Expr:
     if not endless:
         cursor.expect("=")
     low = parse_sum(cursor)
-    low = add([low, ONE]) if endless == ">" else low
+    if endless == ">":
+        low = add([low, ONE])
     cursor.expect("}")
     high = INFINITY if endless else _upper_bound(cursor)
-    bound = cursor.bound
-    cursor.bound = bound | {letter}
+    # In the body the letters e and i are no constants if they are the index.
+    outer_bound = cursor.bound
+    cursor.bound = outer_bound | {letter}
     cursor.deeper()
     body = _term(cursor)
     cursor.depth -= 1
-    cursor.bound = bound
+    cursor.bound = outer_bound
     return Expr(kind, (Expr("sym", name=letter), low, high, body))
 
 
@@ -196,11 +206,13 @@ def _upper_bound(cursor: Cursor) -> Expr:
 
 def _integral(cursor: Cursor) -> Expr:
     """An integral as an uninterpreted function of its integrand and bounds: equal where these are."""
-    bounds = [num(0), num(0)]
+    low = high = num(0)
     for _ in range(2):
-        if sign := cursor.eat("_", "^"):
-            bounds[sign == "^"] = argument(cursor)
-    return Expr("f", (_term(cursor), *bounds), "?int")
+        if cursor.eat("_"):
+            low = argument(cursor)
+        elif cursor.eat("^"):
+            high = argument(cursor)
+    return Expr("f", (_term(cursor), low, high), "?int")
 
 
 def _limit(cursor: Cursor) -> Expr:
@@ -229,7 +241,8 @@ def _environment(cursor: Cursor, name: str) -> Expr:
     if is_aligned or is_unbracketed:
         _strip_alignment(cursor, name)
     rows = _rows(cursor, name) if is_aligned or name in _MATRICES else []
-    if is_aligned or (is_unbracketed and all(row[-1].op == "rel" for row in rows)):
+    are_relations = all(row[-1].op == "rel" for row in rows)
+    if is_aligned or (is_unbracketed and are_relations):
         return _system(rows)
     if not rows:
         raise ParseError("unparsable")
@@ -237,6 +250,7 @@ def _environment(cursor: Cursor, name: str) -> Expr:
     if len(widths) != 1 or sum(map(len, rows)) > MAX_CELLS:
         raise ParseError("matrix-shapes")
     matrix = Expr("matrix", tuple(Expr("row", tuple(row)) for row in rows))
+    # Single bars are those of a determinant.
     return determinant(matrix) if name == "vmatrix" else matrix
 
 
@@ -283,12 +297,15 @@ def determinant(matrix: Expr) -> Expr:
 
 
 def _laplace(rows: list[tuple[Expr, ...]]) -> Expr:
-    if len(rows) == 1:
-        return rows[0][0]
+    first, *others = rows
+    if not others:
+        return first[0]
     terms = []
-    for at, entry in enumerate(rows[0]):
-        minor = _laplace([row[:at] + row[at + 1 :] for row in rows[1:]])
-        terms.append(mul(entry, minor) if at % 2 == 0 else neg(mul(entry, minor)))
+    for at, entry in enumerate(first):
+        # The other rows without the column of the entry; signs alternate.
+        minor = _laplace([row[:at] + row[at + 1 :] for row in others])
+        term = mul(entry, minor)
+        terms.append(term if at % 2 == 0 else neg(term))
     return add(terms)
 
 
@@ -309,10 +326,11 @@ def _pi(cursor: Cursor) -> Expr:
 def _number_set(cursor: Cursor) -> Expr:
     r"""``\mathbb{Z}``; ``\mathbb{R}^+`` and ``\mathbb{R}^{-}`` are intervals."""
     name = cursor.tokens[cursor.at - 1].value
-    ahead = [cursor.peek(at).value for at in range(4)]
-    braced = ahead[1] == "{" and ahead[3] == "}"
-    sign = ahead[2] if braced else ahead[1]
-    if name != r"\mathbbR" or ahead[0] != "^" or sign not in ("+", "-"):
+    if name != r"\mathbbR" or cursor.peek().value != "^":
+        return Expr("set-name", name=name)
+    braced = cursor.peek(1).value == "{" and cursor.peek(3).value == "}"
+    sign = cursor.peek(2 if braced else 1).value
+    if sign not in ("+", "-"):
         return Expr("set-name", name=name)
     cursor.at += 4 if braced else 2
     ends = (num(0), INFINITY) if sign == "+" else (neg(INFINITY), num(0))

@@ -38,10 +38,13 @@ def parse_date(text: str) -> str:
     if len(text) > MAX_DATE or "\\" in text or not _LIKE_A_DATE.search(text):
         return ""
     for form in _FORMS:
-        if not (match := form.fullmatch(text.strip())):
+        match = form.fullmatch(text.strip())
+        if match is None:
             continue
+        # Of the number and the name of the month, a form has one.
         parts = match.groupdict()
-        month = int(parts["number"]) if parts.get("number") else _NUMBERS.get(plain(parts.get("month") or ""), 0)
+        number, name = parts.get("number"), parts.get("month") or ""
+        month = int(number) if number else _NUMBERS.get(plain(name), 0)
         day = int(parts["day"])
         if 1 <= month <= 12 and 1 <= day <= 31:
             year = f"{parts['year']}-" if parts.get("year") else ""

@@ -28,8 +28,10 @@ def parse_sum(cursor: Cursor) -> Expr:
         sign = cursor.eat("+", "-", r"\pm", r"\mp")
         if not sign:
             break
+        # Signs in a row are multiplied, a - -b; after \pm the others are dropped.
         while cursor.peek().value in ("+", "-") and cursor.peek().kind == "op":
-            sign = {"++": "+", "+-": "-", "-+": "-", "--": "+"}.get(sign + cursor.next().value, sign)
+            signs = sign + cursor.next().value
+            sign = {"++": "+", "+-": "-", "-+": "-", "--": "+"}.get(signs, sign)
     cursor.depth -= 1
     return add(terms)
 
@@ -84,6 +86,7 @@ def _mixed_number(cursor: Cursor) -> Expr | None:
         return None
     if not 0 < int(top) < int(bottom):
         return None
+    # 2 \frac{1}{2}^2 is a product.
     if cursor.peek(1 + size).value in ("^", "!", r"\circ"):
         return None
     cursor.at += 1 + size
@@ -98,14 +101,19 @@ def _plain_fraction(cursor: Cursor) -> tuple[str, str, int]:
         return first.value, ahead[1], 3
     if first.value != r"\frac":
         return "", "", 0
+    # \frac{1}{2}
     if ahead[0] == "{" and ahead[2:4] == ["}", "{"] and ahead[5] == "}":
-        return ahead[1], ahead[4], 7  # \frac{1}{2}
-    if ahead[0].isdigit() and len(ahead[0]) == 2:
-        return ahead[0][0], ahead[0][1], 2  # \frac12
-    if ahead[0].isdigit() and len(ahead[0]) == 1 and ahead[1] == "{" and ahead[3] == "}":
-        return ahead[0], ahead[2], 5  # \frac1{2}
-    if len(ahead[0]) == len(ahead[1]) == 1:
-        return ahead[0], ahead[1], 3  # \frac 1 2
+        return ahead[1], ahead[4], 7
+    top = ahead[0]
+    # \frac12, whose digits are one token
+    if top.isdigit() and len(top) == 2:
+        return top[0], top[1], 2
+    # \frac1{2}
+    if top.isdigit() and len(top) == 1 and ahead[1] == "{" and ahead[3] == "}":
+        return top, ahead[2], 5
+    # \frac 1 2
+    if len(top) == len(ahead[1]) == 1:
+        return top, ahead[1], 3
     return "", "", 0
 
 
@@ -168,7 +176,9 @@ def _is_word_or_unit(cursor: Cursor, token: Token) -> bool:
     is_beside_number = cursor.tokens[cursor.at - 1].kind == "num"
     if is_unit(word) and (token.spaced or is_beside_number):
         return True
-    return len(word) > 4 or (len(word) > 2 and token.spaced)
+    # Longer runs of letters are no products: abc may be one, but not abcde.
+    is_long = len(word) > 4
+    return is_long or (len(word) > 2 and token.spaced)
 
 
 def parse_factor(cursor: Cursor) -> Expr:
@@ -191,6 +201,7 @@ def parse_factor(cursor: Cursor) -> Expr:
 
 
 def _powered(cursor: Cursor, value: Expr) -> Expr:
+    """A value with what follows ``^``: an exponent, a degree sign, a prime, a star or the charge of an ion."""
     if _is_degree(cursor):
         return Expr("unit", (value,), _temperature_scale(cursor, value))
     if [cursor.peek(i).value for i in range(3)] == ["{", r"\prime", "}"]:
@@ -266,6 +277,7 @@ def _with_prime(value: Expr) -> Expr:
 
 
 def _is_degree(cursor: Cursor) -> bool:
+    r"""Consume ``\circ`` or ``{\circ}``; whether it came next."""
     for sign in ([r"\circ"], ["{", r"\circ", "}"]):
         if [cursor.peek(i).value for i in range(len(sign))] == sign:
             cursor.at += len(sign)
@@ -322,8 +334,10 @@ def parse_atom(cursor: Cursor) -> Expr:
         return cursor.command(cursor)
     if token.kind != "text":
         raise ParseError("unparsable")
-    if len(token.value) < 4 and token.value.isupper() and token.value.isascii() and cursor.peek(1).value == "_":
-        return _word(cursor, token)  # upright letters with an index, as in SO_4
+    # Upright letters with an index, as in SO_4, are single symbols.
+    are_letters = len(token.value) < 4 and token.value.isupper() and token.value.isascii()
+    if are_letters and cursor.peek(1).value == "_":
+        return _word(cursor, token)
     name = cursor.next().value
     return Expr("sym", name=f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
 
@@ -335,14 +349,19 @@ def _number(cursor: Cursor) -> Expr:
     if len(mantissa) > MAX_DIGITS or abs(int(shift or 0)) > MAX_DIGITS:
         raise ParseError("too-long")
     token = cursor.peek()
-    if token.kind == "cmd" and token.value in CYCLE_MARKS and "." in text:
+    is_decimal = "." in text
+    # 0.\overline{3}
+    if is_decimal and token.kind == "cmd" and token.value in CYCLE_MARKS:
         return repeating(cursor, text)
-    if token.value == r"\ldots" and "." in text and (endless := continued(text)):
+    # 0.333\ldots
+    if is_decimal and token.value == r"\ldots" and (endless := continued(text)):
         cursor.at += 1
         return endless
+    # In 3.\overline{6} the point is a token of its own.
     if token.value == "." and cursor.peek(1).value in CYCLE_MARKS:
         cursor.at += 1
         return repeating(cursor, text + ".")
+    # 1011_2
     if token.value == "_" and text.replace(".", "").isdigit():
         cursor.at += 1
         return Expr("base", name=f"{text}_{subscript(cursor)}")
@@ -456,7 +475,8 @@ def _holds_pair(cursor: Cursor) -> bool:
 def _first_letter(cursor: Cursor, token: Token) -> str:
     """The index of ``k_BT``: its first letter as in LaTeX, unless the letters are a word (``v_max``)."""
     letters = token.value
-    if len(letters) == 1 or (len(letters) > 2 and not letters.isupper()) or len(letters) > MAX_LETTERS:
+    is_word = len(letters) > 2 and not letters.isupper()
+    if len(letters) == 1 or is_word or len(letters) > MAX_LETTERS:
         return letters
     cursor.at -= 1
     cursor.tokens[cursor.at] = Token("word", letters[1:])

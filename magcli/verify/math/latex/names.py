@@ -25,8 +25,8 @@ def named_quantity(cursor: Cursor) -> Expr | None:
         return None
     of_words = first.kind == "text" and first.value[0].isalpha() and size > 1
     of_set = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
-    bare_sum = first.value == r"\sum" and cursor.peek(1).value != "_"
-    if not (of_words or of_set or bare_sum or first.value in _OPERATORS):
+    of_bare_sum = first.value == r"\sum" and cursor.peek(1).value != "_"
+    if not (of_words or of_set or of_bare_sum or first.value in _OPERATORS):
         return None
     tokens = [cursor.next() for _ in range(size)]
     for token in tokens:
@@ -72,6 +72,7 @@ def called_function(cursor: Cursor) -> Expr | None:
     if not is_letter or name.value in _ALWAYS_FUNCTIONS or cursor.peek(1).value != "(":
         return None
     letters: list[Expr] = []
+    # The tokens read: the name, then a sign and a letter in turn.
     size = 1
     while cursor.peek(size).value == ("," if letters else "("):
         letter = cursor.peek(size + 1)

@@ -1,11 +1,14 @@
 """Parsing lists of parts: relations between sums, unions or ratios with units."""
 
-from magcli.verify.math.latex.expressions import is_parenthesis, parse_atom, parse_factor, parse_sum, starts_factor
+from itertools import chain, pairwise
+
+from magcli.verify.math.latex.expressions import parse_atom, parse_factor, parse_sum, starts_factor
 from magcli.verify.math.latex.logic import CONNECTIVES, IMPLICATIONS, are_propositions, formula
+from magcli.verify.math.latex.measures import currency_word, trailing_words, with_unit
 from magcli.verify.math.latex.names import CLOSING, OPENING, called_function, label, named_quantity
 from magcli.verify.math.latex.tokens import CONJUNCTIONS, POINT_WORDS, Cursor
 from magcli.verify.math.latex.tree import ZERO, E, Expr, I, Op, ParseError, add, div, function, mul, num
-from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, join_percent, scaled, unit_name, unit_words
+from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS
 
 MAX_PARTS = 1_000
 MAX_SIDES = 50
@@ -32,8 +35,10 @@ def parse_list(cursor: Cursor) -> Expr:
     """Parts separated by ``,``, ``;``, ``and`` or ``or``; where both signs occur, ``;`` separates groups."""
     groups: list[list[Expr]] = [[]]
     separators: set[str] = set()
+    # Where the alternatives begin, as positions in the first group.
     alternatives, last = [0], ""
     while True:
+        # Several separators in a row are one: ", and".
         while sign := cursor.eat(*_SEPARATORS):
             separators.add(sign)
             last = sign
@@ -55,26 +60,35 @@ def parse_list(cursor: Cursor) -> Expr:
     if solutions := _alternative_solutions(groups, alternatives):
         return solutions
     has_groups = len(groups) > 1
-    groups = [with_domains(_distribute_modulus(_distribute_name(group))) for group in groups if group]
+    groups = [_completed(group) for group in groups if group]
     if has_groups and any(len(group) > 1 for group in groups):
         return Expr("list", tuple(map(_list, groups)))
-    return _named_list([part for group in groups for part in group], separators & CONJUNCTIONS)
+    return _named_list(list(chain.from_iterable(groups)), separators & CONJUNCTIONS)
+
+
+def _completed(parts: list[Expr]) -> list[Expr]:
+    """Parts with the name and the modulus that are written once for all of them, and with their parameters."""
+    return with_domains(_distribute_modulus(_distribute_name(parts)))
 
 
 def _alternative_solutions(groups: list[list[Expr]], starts: list[int]) -> Expr | None:
     """``x=1, y=2 or x=2, y=1``: a list for each alternative; None unless all assign the same letters."""
     parts = groups[0]
-    if len(groups) > 1 or len(starts) < 2 or len(parts) == len(starts):
+    one_value_each = len(parts) == len(starts)
+    if len(groups) > 1 or len(starts) < 2 or one_value_each:
         return None
     if any(part.op != "rel" or part.name != "=" or part.args[0].op != "sym" for part in parts):
         return None
-    ends = [*starts[1:], len(parts)]
-    alternatives = [parts[start:end] for start, end in zip(starts, ends, strict=True)]
-    names = [sorted(part.args[0].name for part in alternative) for alternative in alternatives]
-    letters = names[0]
-    if len(letters) < 2 or len(set(letters)) < len(letters) or any(other != letters for other in names):
+    alternatives = [parts[start:end] for start, end in pairwise([*starts, len(parts)])]
+    letters, *other_letters = (_assigned_letters(alternative) for alternative in alternatives)
+    are_distinct = len(set(letters)) == len(letters)
+    if len(letters) < 2 or not are_distinct or any(others != letters for others in other_letters):
         return None
     return Expr("list", tuple(map(_list, alternatives)))
+
+
+def _assigned_letters(equations: list[Expr]) -> list[str]:
+    return sorted(equation.args[0].name for equation in equations)
 
 
 def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
@@ -83,7 +97,8 @@ def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
     Equations for one name are its values, whichever conjunction joins them.
     """
     listed = _list(parts)
-    if conjunctions == {"or"} and all(part == parts[0] and part.op == "num" for part in parts):
+    # 5 or 5
+    if conjunctions == {"or"} and parts[0].op == "num" and all(part == parts[0] for part in parts):
         return parts[0]
     if listed.op != "list":
         return listed
@@ -106,25 +121,27 @@ def _distribute_modulus(parts: list[Expr]) -> list[Expr]:
     *others, last = parts
     if not others or last.op != "residue" or any(map(_has_modulus, others)):
         return parts
-    first = others[0]
-    name = first.args[0] if first.op == "rel" and first.name == "=" else None
+    _, modulus = last.args
     values = [part.args[1] if part.op == "rel" else part for part in others]
-    residues = [last._replace(args=(value, last.args[1])) for value in values]
+    residues = [Expr("residue", (value, modulus)) for value in values]
     residues.append(last)
-    if name is None:
+    first = others[0]
+    if first.op != "rel" or first.name != "=":
         return residues
+    name = first.args[0]
     return [Expr("rel", (name, residue), "=") for residue in residues]
 
 
 def _distribute_name(parts: list[Expr]) -> list[Expr]:
     r"""``x=0, 4`` and ``x \ne 1, 2`` with the name repeated before each value."""
-    first = parts[0]
-    if first.op != "rel" or first.name not in ("=", r"\ne") or first.args[0].op != "sym" or len(parts) == 1:
+    first, *others = parts
+    if not others or first.op != "rel" or first.name not in ("=", r"\ne"):
         return parts
-    values = (first.args[1], *parts[1:])
-    if any(value.op not in _VALUES for value in values):
+    name, first_value = first.args
+    values = [first_value, *others]
+    if name.op != "sym" or any(value.op not in _VALUES for value in values):
         return parts
-    return [first._replace(args=(first.args[0], value)) for value in values]
+    return [first._replace(args=(name, value)) for value in values]
 
 
 def with_domains(parts: list[Expr]) -> list[Expr]:
@@ -142,18 +159,23 @@ def with_domains(parts: list[Expr]) -> list[Expr]:
             at -= 1
             domains[parts[at]] = domain
         domains[part.args[0]] = domain
-    body = [part for part in parts if part not in domains and not (part.op == "rel" and part.name == r"\in")]
+    body = [part for part in parts if part not in domains and not _is_membership(part)]
     if not domains or not body or any(part.op == "rel" and part.name != "=" for part in body):
         return parts
-    free = [letter for letter in domains if any(_mentions(part, letter) for part in body)]
-    if not free:
+    parameters = [letter for letter in domains if any(_mentions(part, letter) for part in body)]
+    if not parameters:
         return body
-    return [Expr("family", (_list(body), *free), "".join(domains[letter] for letter in free))]
+    domain_letters = "".join(domains[letter] for letter in parameters)
+    return [Expr("family", (_list(body), *parameters), domain_letters)]
+
+
+def _is_membership(part: Expr) -> bool:
+    return part.op == "rel" and part.name == r"\in"
 
 
 def _stated_domain(part: Expr) -> str:
     r"""The letter of the number set, in any font, in ``k \in \mathbb{Z}``; empty for anything else."""
-    if part.op != "rel" or part.name != r"\in" or part.args[0].op != "sym":
+    if not _is_membership(part) or part.args[0].op != "sym":
         return ""
     stated = part.args[1]
     letter = stated.name.removeprefix(r"\mathbb") if stated.op in ("set-name", "sym") else ""
@@ -209,7 +231,8 @@ def _disjunction(cursor: Cursor) -> Expr:
         return formula(operands, signs)
     if r"\oplus" in signs:
         raise ParseError("unparsable")
-    starts = [0, *(at + 1 for at, sign in enumerate(signs) if sign == r"\lor")]
+    # An alternative begins after each \lor.
+    starts = [0, *(at for at, sign in enumerate(signs, 1) if sign == r"\lor")]
     if solutions := _alternative_solutions([operands], starts):
         return solutions
     return _named_list(operands, {"or" if sign == r"\lor" else "and" for sign in signs})
@@ -240,6 +263,7 @@ def parse_part(cursor: Cursor) -> Expr:
     sides = [named_quantity(cursor) or called_function(cursor) or _side(cursor)]
     signs = []
     while sign := cursor.eat(*_RELATIONS):
+        # == of programs
         while sign == "=" and cursor.eat("="):
             pass
         signs.append(sign)
@@ -262,12 +286,8 @@ def _divides(divisor: Expr, value: Expr) -> Expr:
 
 def _point(cursor: Cursor) -> Expr | None:
     r"""``P(1,2)`` or ``\text{vertex } (1,2)``: an equation of a name and a tuple; None for anything else."""
-    start, name = cursor.at, None
-    while cursor.peek().kind in ("text", "word") and POINT_WORDS.issuperset(cursor.peek().value.lower().split()):
-        name = Expr("text", name=cursor.next().value.lower())
-    token = cursor.peek()
-    if token.kind == "word" and len(token.value) == 1 and token.value.isupper():
-        name = Expr("sym", name=cursor.next().value + _point_suffix(cursor))
+    start = cursor.at
+    name = _point_name(cursor)
     size = _bracket_size(cursor) if name else 0
     is_chosen = name in _COMBINATORIAL and size == 5 and not cursor.points  # C(5,2)
     if name and size and not is_chosen and cursor.peek(size).value in _AFTER_PARTS:
@@ -278,11 +298,23 @@ def _point(cursor: Cursor) -> Expr | None:
     return None
 
 
+def _point_name(cursor: Cursor) -> Expr | None:
+    """Words such as ``vertex``, or else a capital letter with its index; the last one of them is the name."""
+    name = None
+    while cursor.peek().kind in ("text", "word") and POINT_WORDS.issuperset(cursor.peek().value.lower().split()):
+        name = Expr("text", name=cursor.next().value.lower())
+    token = cursor.peek()
+    if token.kind == "word" and len(token.value) == 1 and token.value.isupper():
+        name = Expr("sym", name=cursor.next().value + _point_suffix(cursor))
+    return name
+
+
 def _point_suffix(cursor: Cursor) -> str:
     """The index or primes of a point's name."""
     mark = ""
     if cursor.peek().value == "_" and cursor.peek(1).kind in ("num", "word"):
-        mark, cursor.at = f"_{cursor.peek(1).value}", cursor.at + 2
+        mark = f"_{cursor.peek(1).value}"
+        cursor.at += 2
     while cursor.eat("'"):
         mark += "'"
     return mark
@@ -307,29 +339,33 @@ def _relation(sides: list[Expr], signs: list[str]) -> Expr:
     if signs[0] == "=" and sides[0] in (E, I):
         sides = [Expr("sym", name=sides[0].name), *sides[1:]]
     relation = _collapse(sides, signs)
-    many = len(signs) > 1 or r"\approx" in signs
-    if not many or r"\equiv" in signs or not {"=", r"\approx"}.issuperset(signs) or relation.op == "list":
+    has_values = len(signs) > 1 or r"\approx" in signs
+    of_equations = {"=", r"\approx"}.issuperset(signs)
+    if not has_values or not of_equations or relation.op == "list":
         return relation
     return Expr("chain", (relation, *sides))
 
 
 def _collapse(sides: list[Expr], signs: list[str]) -> Expr:
     """A relation; an approximation after the exact value is dropped, a chain of ``=`` ends with its last value."""
-    if r"\approx" in signs and (len(signs) > 1 or sides[0].op not in ("sym", "f")):
+    # x \approx 3.14 has no exact value.
+    only_names = len(signs) == 1 and sides[0].op in ("sym", "f")
+    if r"\approx" in signs and not only_names:
         at = signs.index(r"\approx")
         sides, signs = sides[: at + 1], signs[:at]
     if not signs:
         return sides[0]
     signs = ["=" if sign in (r"\approx", r"\equiv") else sign for sign in signs]
     if len(signs) == 1 and signs[0] in _TURNED:
-        return Expr("rel", tuple(sides[::-1]), _TURNED[signs[0]])
+        return Expr("rel", tuple(reversed(sides)), _TURNED[signs[0]])
     if len(signs) == 1 or set(signs) != {"="}:
         return Expr("rel", tuple(sides), " ".join(signs))
     *names, value = sides
     if all(name.op == "sym" for name in names):
         # x=y=2
-        return Expr("list", tuple(Expr("rel", (name, value), "=") for name in names))
-    return Expr("rel", (sides[0], value), "=")
+        equations = (Expr("rel", (name, value), "=") for name in names)
+        return Expr("list", tuple(equations))
+    return Expr("rel", (names[0], value), "=")
 
 
 def _side(cursor: Cursor) -> Expr:
@@ -367,6 +403,7 @@ def _is_time(cursor: Cursor, start: int) -> bool:
 
 
 def _operand(cursor: Cursor) -> Expr:
+    """A sum with its unit, currency or modulus, or words."""
     currency = ""
     negative = cursor.peek().value == "-" and cursor.peek(1).value in CURRENCY  # -$5
     if negative:
@@ -379,9 +416,10 @@ def _operand(cursor: Cursor) -> Expr:
     if spanned := _span(cursor):
         return spanned
     if first.kind in ("text", "word") and first.value.lower().rstrip(".") in CURRENCY_WORDS:
-        currency = _currency_word(cursor)
+        currency = currency_word(cursor)
     if cursor.peek().kind == "text" and cursor.peek(1).value not in ("_", "^"):
         words = Expr("text", name=cursor.next().value.lower())
+        # A bracket after words is a comment, not a factor.
         is_factor = starts_factor(cursor) and cursor.peek().value != "("
         return mul(words, parse_sum(cursor)) if is_factor else words
     value = parse_sum(cursor)
@@ -389,10 +427,10 @@ def _operand(cursor: Cursor) -> Expr:
         value = mul(num(-1), value)
     if cursor.eat(r"\pmod"):
         return Expr("residue", (value, parse_factor(cursor)))
-    unit = _trailing_words(cursor)
+    unit = trailing_words(cursor)
     if currency:
         value = Expr("unit", (value,), currency)
-    return _with_unit(value, unit)
+    return with_unit(value, unit)
 
 
 def _is_vector(expr: Expr) -> bool:
@@ -405,88 +443,15 @@ def _span(cursor: Cursor) -> Expr | None:
         return None
     cursor.at += 1
     spanned = cursor.group(cursor)
+    # A tuple of numbers is one vector.
     is_collection = spanned.op in ("set", "tuple", "list") and all(map(_is_vector, spanned.args))
     vectors = spanned.args if is_collection else (spanned,)
     if not 0 < len(vectors) <= MAX_SPANNED or not all(map(_is_vector, vectors)):
         raise ParseError("unparsable")
     factors = [Expr("sym", name=f"?s{at}") for at in range(len(vectors))]
-    combination = add([mul(factor, vector) for factor, vector in zip(factors, vectors, strict=True)])
-    return Expr("family", (combination, *factors), "R" * len(factors))
-
-
-def _currency_word(cursor: Cursor) -> str:
-    """The currency of ``Rs. 500`` or ``USD 5`` if a number follows; else empty, and the cursor does not move."""
-    dot = cursor.peek(1).value == "."
-    if cursor.peek(1 + dot).kind != "num":
-        return ""
-    currency = CURRENCY_WORDS[cursor.next().value.lower().rstrip(".")]
-    cursor.at += dot
-    return currency
-
-
-def _with_unit(value: Expr, words: list[str]) -> Expr:
-    """The value with its unit; ``million`` multiplies, ``%`` and ``percent`` mark a percentage."""
-    words = join_percent(words)
-    while words:
-        scale, rest = scaled(words[0])
-        if scale <= 1:
-            break
-        words = [rest, *words[1:]] if rest else words[1:]
-        has_unit = value.op == "unit"
-        product = mul(value.args[0] if has_unit else value, num(scale))
-        value = value._replace(args=(product,)) if has_unit else product
-    if not words:
-        return value
-    name = unit_name(" ".join(unit_words(value, words)))
-    if name == "percent":
-        return Expr("percent", (value,))
-    if not name:
-        return value
-    if value.op != "unit":
-        return Expr("unit", (value,), name)
-    return value if value.name == name else value._replace(name=f"{value.name} {name}")
-
-
-def _trailing_words(cursor: Cursor) -> list[str]:
-    """The words of a unit after a value, as ``km``, ``/``, ``h``, ``^2``."""
-    words: list[str] = []
-    while True:
-        token = cursor.peek()
-        if token.kind == "text":
-            words.extend(token.value.split())
-            cursor.at += 1
-        elif token.kind == "word" and (len(token.value) > 1 or words):
-            words.append(token.value)
-            cursor.at += 1
-        elif token.value == "%" or (token.value in CURRENCY and not words):
-            words.append("percent" if token.value == "%" else CURRENCY[token.value])
-            cursor.at += 1
-        elif token.value == "(" and is_parenthesis(cursor):
-            cursor.at += 1
-            words.extend(_trailing_words(cursor))
-            cursor.expect(")")
-        elif words and token.value == "^":
-            words.append("^" + _unit_power(cursor))
-        elif words and token.value in ("/", r"\cdot", ".") and cursor.peek(1).kind in ("text", "word"):
-            words.extend(["/"] if token.value == "/" else [])
-            cursor.at += 1
-        elif words and token.value == "-" and cursor.peek(1).kind in ("text", "word"):
-            cursor.at += 2
-            words[-1] += "-" + cursor.tokens[cursor.at - 1].value
-        else:
-            return words
-
-
-def _unit_power(cursor: Cursor) -> str:
-    cursor.at += 1
-    braced = bool(cursor.eat("{"))
-    sign = cursor.eat("-")
-    digit = cursor.next().value
-    if not digit.isdigit():
-        raise ParseError("unparsable")
-    if braced:
-        cursor.expect("}")
-    return sign + digit
+    multiples = list(map(mul, factors, vectors))
+    domains = "R" * len(factors)
+    return Expr("family", (add(multiples), *factors), domains)
 
 
 def _reversed_interval(cursor: Cursor) -> Expr:
@@ -496,4 +461,6 @@ def _reversed_interval(cursor: Cursor) -> Expr:
     closing = cursor.next().value
     if closing not in ("[", "]") or inner.op != "list":
         raise ParseError("unparsable")
-    return Expr("tuple", inner.args, "(" + (")" if closing == "[" else "]"))
+    # ]a,b] is closed on the right.
+    brackets = "()" if closing == "[" else "(]"
+    return Expr("tuple", inner.args, brackets)

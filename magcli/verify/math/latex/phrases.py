@@ -74,51 +74,66 @@ def formalize(text: str) -> str:
     """The answer with sets and conditions in words as formulas."""
     if len(text) > MAX_PHRASE:
         return text
-    key, sentence = _KEY.search(text), _SENTENCE.match(text)
-    if not key and not sentence:
+    has_key, is_sentence = _KEY.search(text), _SENTENCE.match(text)
+    if not has_key and not is_sentence:
         return text
-    plain = " ".join(_TEXT_COMMAND.sub(r" \1 ", text).split())
-    formula = (_reals_in_words(plain) or _with_domain(plain) or _multiples(plain)) if key else ""
-    return formula or (_stated_value(plain) if sentence else "") or text
+    without_commands = _TEXT_COMMAND.sub(r" \1 ", text)
+    plain = " ".join(without_commands.split())
+    formula = ""
+    if has_key:
+        formula = _reals_in_words(plain) or _with_domain(plain) or _multiples(plain)
+    if is_sentence and not formula:
+        formula = _stated_value(plain)
+    return formula or text
 
 
 def _stated_value(plain: str) -> str:
     """The value that a sentence states: ``the number of triples is 42``; empty for anything else."""
     match = _STATEMENT.fullmatch(plain)
-    if match is None or not states_value(match["lead"].replace("$", " ")) or _OTHER_LABEL.search(match["value"]):
+    if match is None or not states_value(match["lead"].replace("$", " ")):
         return ""
-    return normalize(match["value"])
+    value = match["value"]
+    return "" if _OTHER_LABEL.search(value) else normalize(value)
 
 
 def _multiples(plain: str) -> str:
     r"""``n is a multiple of 4`` as ``n \equiv 0 \pmod 4``; empty for anything else."""
     match = _MULTIPLE.fullmatch(plain)
-    return rf"{match['letter'] or 'n'}\equiv 0\pmod{{{match['modulus']}}}" if match else ""
+    if match is None:
+        return ""
+    letter = match["letter"] or "n"
+    return rf"{letter}\equiv 0\pmod{{{match['modulus']}}}"
 
 
 def _reals_in_words(plain: str) -> str:
     r"""``all reals except 1 and 2`` as a difference, ``all reals x \ne 2`` as its condition; else empty."""
     if compared := _COMPARED.fullmatch(plain):
-        return _ENDS[" ".join(compared["than"].lower().split())].format(compared["end"])
+        comparison = " ".join(compared["than"].lower().split())
+        return _ENDS[comparison].format(compared["end"])
     match = _REALS_PHRASE.fullmatch(plain)
     if not match or _OTHER_WORD.search(match["rest"]):
         return ""
     rest = match["rest"]
     if not match["except"]:
+        # The letter may be named before the relation, or with the reals.
         condition = f"{match['letter']} {rest}" if match["letter"] and _RELATION.match(rest) else rest
         return condition if re.match(rf"[a-z]\s*{_RELATION.pattern}", condition) else ""
     excluded = _NAMED_VALUE.sub("", rest)
     if _RELATION.search(excluded):
         return ""
-    return rf"\mathbb{{R}}\setminus {excluded}" if _SET.match(excluded) else rf"\mathbb{{R}}\setminus\{{{excluded}\}}"
+    if _SET.match(excluded):
+        return rf"\mathbb{{R}}\setminus {excluded}"
+    return rf"\mathbb{{R}}\setminus\{{{excluded}\}}"
 
 
 def _with_domain(plain: str) -> str:
     r"""``k\pi where k is an integer`` as ``k\pi, k \in \mathbb{Z}``; empty without such a condition at the end."""
     for pattern in (*_STATED, _MEMBERS, _ENUMERATED):
-        at_end = next((match for match in pattern.finditer(plain) if match.end() == len(plain)), None)
-        if at_end and at_end.start():
-            groups = at_end.groupdict()
-            domain = groups.get("set") or _DOMAINS[groups.get("kind") or "integer"]
-            return rf"{plain[: at_end.start()]}, {at_end['letter']} \in \mathbb{{{domain}}}"
+        at_end = [match for match in pattern.finditer(plain) if match.end() == len(plain)]
+        if not at_end or at_end[0].start() == 0:
+            continue
+        groups = at_end[0].groupdict()
+        domain = groups.get("set") or _DOMAINS[groups.get("kind") or "integer"]
+        body = plain[: at_end[0].start()]
+        return rf"{body}, {groups['letter']} \in \mathbb{{{domain}}}"
     return ""

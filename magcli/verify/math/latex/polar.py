@@ -37,18 +37,22 @@ def verdict_of(answer: str) -> str:
     """
     if len(answer) > MAX_REASON:
         return ""
-    written = _WITH_REASON.fullmatch(plain(_TEXT_COMMAND.sub(r"\1", answer)).strip())
+    bare = plain(_TEXT_COMMAND.sub(r"\1", answer)).strip()
+    written = _WITH_REASON.fullmatch(bare)
     if written is None or written["verdict"] not in AFFIRMATIVE | NEGATIVE:
         return ""
-    words = _WORD.findall(written["reason"])
-    has_reason = _is_clause(words) or _RELATION.search(written["reason"])
+    verdict, reason = written["verdict"], written["reason"]
+    words = _WORD.findall(reason)
+    has_reason = _is_clause(words) or _RELATION.search(reason)
     if not (written["mark"] and has_reason) and not written["because"]:
         return ""
-    affirmed = written["verdict"] in AFFIRMATIVE
-    if _CHINESE_RESERVATION.search(written["reason"]) or (affirmed and _CHINESE_NEGATION.search(written["reason"])):
+    affirmed = verdict in AFFIRMATIVE
+    # Chinese is written without spaces, so that its words are not among those above.
+    if _CHINESE_RESERVATION.search(reason) or (affirmed and _CHINESE_NEGATION.search(reason)):
         return ""
     opposite = NEGATIVE | NEGATIONS if affirmed else AFFIRMATIVE
-    return "" if opposite.union(RESERVATIONS).intersection(words) else written["verdict"]
+    takes_back = (opposite | RESERVATIONS).intersection(words)
+    return "" if takes_back else verdict
 
 
 def _is_clause(words: list[str]) -> bool:

@@ -88,17 +88,22 @@ def _unify_signs(text: str) -> str:
     if "equiv" in text and "mod" in text:
         text = _MODULUS.sub(r"\\pmod{\1}", text)
     if "|" in text or "mid" in text:
-        text = _DIVIDES.sub(r"\1\\mid \2", _PARALLEL.sub(r"\\parallel ", text))
+        text = _PARALLEL.sub(r"\\parallel ", text)
+        text = _DIVIDES.sub(r"\1\\mid \2", text)
     return text
 
 
 def _unify_spelling(text: str) -> str:
-    """One spelling of grouped digits, decimal commas, repeating decimals, combinations, sets and indices."""
+    """One spelling of grouped digits, decimal commas, repeating decimals, combinations, sets and indices.
+
+    A substring is looked for before each pattern, since most answers need none of them.
+    """
     text = _unify_signs(text)
     if "\\\\" in text and r"\begin" not in text:
         text = _DOUBLE_BACKSLASH.sub(r"\\", text)
     if "\\left" in text:
-        text = _SIZED_DIGITS.sub(r"(\1)", _SIZED_BRACE.sub(r"\\\1\\", text))
+        text = _SIZED_BRACE.sub(r"\\\1\\", text)
+        text = _SIZED_DIGITS.sub(r"(\1)", text)
     if "_" in text and "}" in text:
         text = _BRACED_STEM.sub(r"\1", text)
     text = _unify_digits(text)
@@ -120,7 +125,9 @@ def _unify_spelling(text: str) -> str:
 def _unify_digits(text: str) -> str:
     """One spelling of points, commas, colons and factorial signs next to digits."""
     if "\\" in text or "~" in text or "{,}" in text:
-        text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
+        # A comma in braces that groups no digits is a decimal comma.
+        text = _GROUPING.sub("", text)
+        text = _DECIMAL_COMMA.sub(".", text)
     if "{:}" in text or "{.}" in text:
         text = _BRACED_SIGN.sub(r"\1", text)
     if "!=" in text:
@@ -173,14 +180,18 @@ def _unmark(text: str) -> str:
     closing = _QUOTES.get(opening)
     if closing is None or len(text) <= 2 or not text.endswith((closing, "”")):
         return text
-    has_quotes_inside = opening in text[1:-1] or closing in text[1:-1]
-    return text if has_quotes_inside else text[1:-1].strip()
+    inner = text[1:-1]
+    has_quotes_inside = opening in inner or closing in inner
+    return text if has_quotes_inside else inner.strip()
 
 
 def _unwrap(text: str) -> str:
+    """Without one layer of punctuation, words, delimiters, a command or a brace around the whole."""
     text = text.removesuffix(r"\text{.}")
-    if text.endswith((".", ",", ";", "。", ":")) and not text.endswith(("..", r"\.", "\\,", "\\;", "\\:")):
+    ends_with_mark = text.endswith((".", ",", ";", "。", ":"))
+    if ends_with_mark and not text.endswith(("..", r"\.", "\\,", "\\;", "\\:")):
         text = text[:-1].rstrip()
+    # The backslash of a space at the end, "5\ ", is left when the space is stripped.
     while text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1].rstrip()
     if "nswer" in text:
@@ -197,7 +208,9 @@ def _unwrap(text: str) -> str:
     start = 1 if text.startswith("{") else 0
     if text.startswith("\\") and (wrapper := _WRAPPER.match(text)):
         start = wrapper.end()
-    return text[start:-1].strip() if start and _closes_last(text, start) else text
+    if not start or not _closes_last(text, start):
+        return text
+    return text[start:-1].strip()
 
 
 def _strip_delimiters(text: str) -> str:
@@ -205,7 +218,8 @@ def _strip_delimiters(text: str) -> str:
     if text.startswith(("\\(", "\\[")) and text.endswith(("\\)", "\\]")):
         return text[2:-2].strip()
     marks = _DOLLAR.findall(text)
-    if len(marks) % 2 == 0 and marks:
+    are_paired = len(marks) % 2 == 0
+    if marks and are_paired:
         return _DOLLAR.sub(" ", text).strip()
     return text
 

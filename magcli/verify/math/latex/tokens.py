@@ -196,6 +196,7 @@ def _is_unit(token: Token) -> bool:
 
 
 def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
+    """The tokens of one match of the lexer: usually one, none of what is ignored, several in a font."""
     value = match[0]
     if kind == "font":
         return _font(match, spaced)
@@ -249,8 +250,10 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
     begins_with_space = inner[:1] in " ~"
     if lower in CONJUNCTIONS:
         return (Token("op", lower, True),)
+    # The Spanish "y" and the Italian "e" may be letters too.
     if lower in _FOREIGN_CONJUNCTIONS and (begins_with_space or not words.isascii() or _is_set_apart(match)):
         return (Token("op", _FOREIGN_CONJUNCTIONS[lower], True),)
+    # Upright, min and sec are units.
     if words in FUNCTIONS and words not in ("min", "sec", "lg"):
         return (Token("cmd", "\\" + words, spaced),)
     if len(words) == 1 and words.isalpha() and begins_with_space:
@@ -273,18 +276,19 @@ def _is_set_apart(match: re.Match[str]) -> bool:
 
 
 def _check_depth(tokens: list[Token]) -> None:
+    """Raise ParseError for tokens whose brackets or powers are nested too deep to parse recursively."""
     depth = carets = 0
     for token in tokens:
-        if token.kind in ("op", "cmd"):
-            depth += (token.value in _OPEN) - (token.value in _CLOSE)
-            if depth > MAX_DEPTH:
-                raise ParseError("too-deep")
-            if token.value == "^":  # powers of powers nest without brackets
-                carets += 1
-                if carets > MAX_DEPTH:
-                    raise ParseError("too-deep")
-            elif token.value in (",", "+", "-"):
-                carets = 0
+        if token.kind not in ("op", "cmd"):
+            continue
+        depth += (token.value in _OPEN) - (token.value in _CLOSE)
+        # Powers of powers nest without brackets.
+        if token.value == "^":
+            carets += 1
+        elif token.value in (",", "+", "-"):
+            carets = 0
+        if max(depth, carets) > MAX_DEPTH:
+            raise ParseError("too-deep")
 
 
 MAX_NESTING = 60

@@ -62,8 +62,8 @@ def mul(a: Expr, b: Expr) -> Expr:
         return num(a.number * b.number)
     if a.op == "matrix" or b.op == "matrix":
         return _matrix_product(a, b)
-    if (a.op in _UNUSUAL or b.op in _UNUSUAL) and (scaled := _scaled_point(a, b) or _set_power(a, b)):
-        return scaled
+    if a.op in _UNUSUAL or b.op in _UNUSUAL:
+        return _scaled_point(a, b) or _set_power(a, b) or Expr("*", (a, b))
     return Expr("*", (a, b))
 
 
@@ -80,8 +80,8 @@ def div(a: Expr, b: Expr) -> Expr:
         return num(a.number / b.number)
     if a.op == "matrix":
         return _matrix_product(a, div(ONE, b))
-    if a.op == "tuple" and (scaled := _scaled_point(a, div(ONE, b))):
-        return scaled
+    if a.op == "tuple":
+        return _scaled_point(a, div(ONE, b)) or Expr("/", (a, b))
     return Expr("/", (a, b))
 
 
@@ -90,9 +90,10 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
     ``A^T`` is a transposed matrix, ``(1,2)^T`` a column.
     """
-    if base.op == "tuple" and exponent in _TRANSPOSED and base.name in ("()", "[]"):
+    is_transposed = exponent in _TRANSPOSED
+    if is_transposed and base.op == "tuple" and base.name in ("()", "[]"):
         return _matrix((part,) for part in base.args)
-    if base.op == "matrix" and exponent in _TRANSPOSED:
+    if is_transposed and base.op == "matrix":
         return _matrix(_columns(base))
     if base.op == exponent.op == "num":
         value = _rational_power(base.number, exponent.number)
@@ -118,7 +119,9 @@ def substitute(expr: Expr, old: Expr, new: Expr) -> Expr:
     """The expression with all occurrences of ``old`` replaced."""
     if expr == old:
         return new
-    return expr._replace(args=tuple(substitute(arg, old, new) for arg in expr.args)) if expr.args else expr
+    if not expr.args:
+        return expr
+    return expr._replace(args=tuple(substitute(arg, old, new) for arg in expr.args))
 
 
 def _bits(value: Fraction) -> int:
@@ -126,14 +129,15 @@ def _bits(value: Fraction) -> int:
 
 
 def _rational_power(base: Fraction, exponent: Fraction) -> Expr | None:
-    top, root = exponent.numerator, exponent.denominator
+    """A power if it is rational; None for others and for those beyond the budget."""
+    top, degree = exponent.numerator, exponent.denominator
     if top < 0 and not base:
         return None
-    if root > 1:
-        if root > 64 or _bits(base) > 4096:
+    if degree > 1:
+        if degree > 64 or _bits(base) > 4096:
             return None
-        exact = _root(base, root)
-        return None if exact is None else _rational_power(exact, Fraction(top))
+        root = _root(base, degree)
+        return None if root is None else _rational_power(root, Fraction(top))
     if base in (0, 1):
         return num(base if top else 1)
     if base == -1:
@@ -146,11 +150,13 @@ def _root(value: Fraction, degree: int) -> Fraction | None:
     if value < 0:
         positive = _root(-value, degree) if degree % 2 else None
         return None if positive is None else -positive
+    # The fraction is in lowest terms, so both parts must have a root.
     top, bottom = (_integer_root(n, degree) for n in (value.numerator, value.denominator))
     return None if top is None or bottom is None else Fraction(top, bottom)
 
 
 def _integer_root(n: int, degree: int) -> int | None:
+    """The exact root of an integer that is not negative; None if it is irrational."""
     if degree == 2:
         root = math.isqrt(n)
         return root if root * root == n else None
@@ -168,6 +174,7 @@ def _integer_root(n: int, degree: int) -> int | None:
 def _smallest_base(base: Fraction, exponent: Fraction) -> tuple[Expr, Expr]:
     """A power too large to evaluate on its smallest base: ``4^n`` as ``2^{2n}``, so that equal powers are the same."""
     if base.denominator == 1 and base > 1 and _bits(base) < 128 and exponent.denominator == 1:
+        # From the highest degree, whose root is the smallest.
         for degree in range(base.numerator.bit_length(), 1, -1):
             root = _integer_root(base.numerator, degree)
             if root is not None:
@@ -179,23 +186,30 @@ def _fold_function(name: str, values: list[Fraction]) -> Fraction | None:
     """Integer functions within the budget, and rational values of others."""
     if name == "abs":
         return abs(values[0])
-    if name in ("floor", "ceil"):
-        return Fraction(math.floor(values[0]) if name == "floor" else math.ceil(values[0]))
+    if name == "floor":
+        return Fraction(math.floor(values[0]))
+    if name == "ceil":
+        return Fraction(math.ceil(values[0]))
     if name in ("max", "min"):
         return max(values) if name == "max" else min(values)
-    if any(v.denominator != 1 or _bits(v) > 64_000 for v in values):
+    if any(value.denominator != 1 or _bits(value) > 64_000 for value in values):
         return None
-    whole = [v.numerator for v in values]
+    result = _fold_integer_function(name, [value.numerator for value in values])
+    return None if result is None else Fraction(result)
+
+
+def _fold_integer_function(name: str, values: list[int]) -> int | None:
+    """Functions of integers; None for others and beyond the budget."""
     if name == "factorial":
-        return Fraction(math.factorial(whole[0])) if 0 <= whole[0] <= MAX_FACTORIAL else None
+        return math.factorial(values[0]) if 0 <= values[0] <= MAX_FACTORIAL else None
     if name in ("gcd", "lcm"):
-        if len(whole) >= 100:
+        if len(values) >= 100:
             return None
-        return Fraction(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
-    if name in ("binom", "perm") and 0 <= whole[1] <= whole[0] <= MAX_FACTORIAL:
-        return Fraction(math.comb(*whole) if name == "binom" else math.perm(*whole))
-    if name == "mod" and whole[1]:
-        return Fraction(whole[0] % whole[1])
+        return math.gcd(*values) if name == "gcd" else math.lcm(*values)
+    if name in ("binom", "perm") and 0 <= values[1] <= values[0] <= MAX_FACTORIAL:
+        return math.comb(*values) if name == "binom" else math.perm(*values)
+    if name == "mod" and values[1]:
+        return values[0] % values[1]
     return None
 
 

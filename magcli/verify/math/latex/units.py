@@ -228,7 +228,8 @@ def parse_compound(text: str) -> tuple[Fraction, str] | None:
 
 def is_compound(text: str) -> bool:
     """Whether a text is a sum of measures in several units: ``2 h 30 min``."""
-    bare = " ".join(_TEXT_COMMAND.sub(r" \1 ", text).split())
+    without_commands = _TEXT_COMMAND.sub(r" \1 ", text)
+    bare = " ".join(without_commands.split())
     return _COMPOUND_MEASURE.fullmatch(bare) is not None
 
 
@@ -239,6 +240,8 @@ def ratio_of_units(larger: str, smaller: str) -> Fraction | None:
     """How many of one unit make one of another, of those that compound measures have; None if they measure different
     things.
     """
+    # The number of each unit that makes one of the larger one. A pass over the table reaches at least one more unit
+    # of the kind, so that as many passes as it has rows reach all of them.
     ratios = {larger: Fraction(1)}
     for _ in _SUBUNITS:
         for (whole, part), count in _SUBUNITS.items():
@@ -258,9 +261,10 @@ def compatible(a: str, b: str) -> bool:
         return True
     if "degree" in (a, b) and {a, b} & {"celsius", "fahrenheit"}:
         return True
-    x, y = set(a.split()), set(b.split())
-    is_longer_name = x <= y or y <= x
-    return is_longer_name and not (x | y) & _KNOWN
+    words, other_words = set(a.split()), set(b.split())
+    is_longer_name = words <= other_words or other_words <= words
+    # A longer name of a known unit is another unit: square meter.
+    return is_longer_name and not (words | other_words) & _KNOWN
 
 
 _OPERATIONS = """
@@ -338,7 +342,8 @@ def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
     """
     bare = [word.lower().strip(_AROUND) for word in words]
     size = len(bare)
-    if size == 1 and bare[0] in NUMBERS and value == num(NUMBERS[bare[0]]):
+    repeats_value = size == 1 and bare[0] in NUMBERS and value == num(NUMBERS[bare[0]])
+    if repeats_value:
         return []
     for phrase in FILLER:
         if tuple(bare[size - len(phrase) : size]) == phrase:
@@ -359,10 +364,13 @@ def _changes_value(words: list[str], at: int) -> bool:
     word = words[at]
     before = words[at - 1] if at else ""
     after = words[at + 1] if at + 1 < len(words) else ""
-    if (before == "to" and word not in NUMBERS) or (word, before) == ("over", "left"):
+    # "left to right" and "left over" say nothing about the value.
+    if (before == "to" and word not in NUMBERS) or (before, word) == ("left", "over"):
         return False
-    beside = not at or (at == 1 and before in _PERCENT)
-    if word[:1].isdigit() or "?" in word or word in ALWAYS_CHANGING or (beside and word in _CHANGING_IF_ADJACENT):
+    if word[:1].isdigit() or "?" in word or word in ALWAYS_CHANGING:
+        return True
+    is_adjacent = at == 0 or (at == 1 and before in _PERCENT)
+    if is_adjacent and word in _CHANGING_IF_ADJACENT:
         return True
     if word == "times":
         return after != "" and after not in _RATES
