@@ -86,11 +86,19 @@ def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35, box: Box 
 
 
 def _padded(trajectory: npt.ArrayLike, pad: float) -> tuple[Array, Array]:
-    path = np.vstack([np.asarray(trajectory, float), np.zeros(2)])
+    """The lower and the upper corner of a box around a path ``[checkpoints, 2]`` and the origin.
+
+    On each side it is larger by the share ``pad`` of the path's extent.
+    """
+    origin = np.zeros(2)
+    path = np.vstack([np.asarray(trajectory, float), origin])
     extent = np.ptp(path, axis=0)
-    if not (np.isfinite(extent).all() and (extent > 0).all()):
-        raise DataError(f"the path has no extent along an axis of the plane ({extent[0]:.3g} x {extent[1]:.3g})")
-    return path.min(0) - pad * extent, path.max(0) + pad * extent
+    has_area = np.isfinite(extent).all() and (extent > 0).all()
+    if not has_area:
+        width, height = extent
+        raise DataError(f"the path has no extent along an axis of the plane ({width:.3g} x {height:.3g})")
+    margin = pad * extent
+    return path.min(0) - margin, path.max(0) + margin
 
 
 def triangulate(points: npt.ArrayLike) -> Triangulation:

@@ -88,9 +88,14 @@ def _is_of_another_type(field: pa.Field) -> bool:
 def _renamed(renames: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> tuple[pa.Schema, Rows]:
     columns = ", ".join(f"{alias} as {name}" for alias, name in renames.items())
     job.console.say(f"{job.stage}: reading {columns}", event="renamed", columns=dict(renames))
-    names = [renames.get(name, name) for name in schema.names]
-    fields = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
-    return pa.schema(fields, schema.metadata), (batch.rename_columns(names) for batch in rows)
+    names = []
+    fields = []
+    for field in schema:
+        name = renames.get(field.name, field.name)
+        names.append(name)
+        fields.append(field.with_name(name))
+    renamed = pa.schema(fields, schema.metadata)
+    return renamed, (batch.rename_columns(names) for batch in rows)
 
 
 def _present(required: Sequence[str], schema: pa.Schema) -> tuple[list[str], dict[str, str]]:

@@ -6,7 +6,7 @@ options: many numbers answer "which of the following is a prime?", but only one 
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, zip_longest
 from typing import NamedTuple
 
 from magcli.curate.math.rules import RULES
@@ -197,12 +197,19 @@ def _follows_word(label: re.Match[str]) -> bool:
 
 
 def _split_at(prompt: str, labels: list[re.Match[str]]) -> Choices:
-    ends = [*(label.start() for label in labels[1:]), len(prompt)]
-    texts = [prompt[label.end() : end] for label, end in zip(labels, ends, strict=True)]
-    last, _, after = texts[-1].strip().partition("\n\n")
-    options = {label[1].upper(): _trim(text) for label, text in zip(labels, [*texts[:-1], last], strict=True)}
-    stem = _HEADING.sub("", _trim_end(prompt[: labels[0].start()]))
-    return Choices(_trim_end(stem), options, after)
+    # An option ends where the next label begins, and the last one at the end of its paragraph.
+    options = {}
+    after = ""
+    for label, following in zip_longest(labels, labels[1:]):
+        if following:
+            text = prompt[label.end() : following.start()]
+        else:
+            text, _, after = prompt[label.end() :].strip().partition("\n\n")
+        letter = label[1].upper()
+        options[letter] = _trim(text)
+    before = _trim_end(prompt[: labels[0].start()])
+    stem = _trim_end(_HEADING.sub("", before))
+    return Choices(stem, options, after)
 
 
 def _trim(option: str) -> str:

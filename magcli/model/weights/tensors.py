@@ -156,11 +156,15 @@ def _check_extent(file: Path, start: int, tensors: Iterable[Stored]) -> None:
 
 
 def _stored(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Stored:
+    """A tensor by its entry in the header of a file, whose offsets count from the byte ``start``."""
     begin, end = entry["data_offsets"]
-    shape = tuple(int(side) for side in entry["shape"])
+    shape = tuple(map(int, entry["shape"]))
     stored = Stored(name, file, entry["dtype"], shape, start + begin, start + end)
-    if stored.kind in FLOATS and end - begin != stored.size * stored.dtype.itemsize:
-        raise DataError(f"{file}: tensor {name} of shape {list(stored.shape)} does not match its {end - begin:,} bytes")
+    if stored.kind not in FLOATS:
+        return stored
+    num_bytes = end - begin
+    if num_bytes != stored.size * stored.dtype.itemsize:
+        raise DataError(f"{file}: tensor {name} of shape {list(shape)} does not match its {num_bytes:,} bytes")
     return stored
 
 

@@ -165,9 +165,13 @@ def _rows_at(batches: Sequence[pa.RecordBatch], wanted: Sequence[int]) -> dict[i
 
 def _section(finding: Finding, rollouts: Sequence[Rollout], rows: Mapping[int, Mapping[str, Any]]) -> page.Section:
     title, meaning = TITLES[finding.name]
+    # Only this finding is of groups.
     unit = "groups" if finding.name == "no_spread" else "rollouts"
-    examples = [_example(finding.name, rollouts[number], rows[number]) for number in finding.examples]
     counts = page.Share(finding.count, finding.checked, finding.share, finding.low, finding.high)
+    examples = []
+    for number in finding.examples:
+        example = _example(finding.name, rollouts[number], rows[number])
+        examples.append(example)
     return page.Section(finding.name, title, meaning, unit, counts, examples)
 
 

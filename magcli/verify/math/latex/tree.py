@@ -284,13 +284,20 @@ def _set_power(a: Expr, b: Expr) -> Expr | None:
 
 
 def _matrix_product(a: Expr, b: Expr) -> Expr:
-    if a.op != "matrix" or b.op != "matrix":
-        matrix, factor = (a, b) if a.op == "matrix" else (b, a)
-        return _matrix(tuple(mul(factor, cell) for cell in row.args) for row in matrix.args)
-    if len(a.args[0].args) != len(b.args) or len(a.args) * len(b.args) > 400:
+    if b.op != "matrix":
+        return _scaled_matrix(a, b)
+    if a.op != "matrix":
+        return _scaled_matrix(b, a)
+    width = len(a.args[0].args)
+    is_large = len(a.args) * len(b.args) > 400
+    if width != len(b.args) or is_large:
         raise ParseError("matrix-shapes")
     columns = _columns(b)
     return _matrix(tuple(_dot_product(row.args, column) for column in columns) for row in a.args)
+
+
+def _scaled_matrix(matrix: Expr, factor: Expr) -> Expr:
+    return _matrix(tuple(mul(factor, cell) for cell in row.args) for row in matrix.args)
 
 
 def _dot_product(row: tuple[Expr, ...], column: tuple[Expr, ...]) -> Expr:
