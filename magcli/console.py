@@ -342,11 +342,12 @@ class Progress:
         return f"{rate:,.1f} {self.unit}/s"
 
     def _left_text(self) -> str:
-        each = self._seconds_each()
-        if not self.total or not math.isfinite(each):
+        seconds_each = self._seconds_each()
+        if not self.total or not math.isfinite(seconds_each):
             return ""
-        unfinished = min(time.monotonic() - self._finished, each)
-        return f", {duration(max((self.total - self.done) * each - unfinished, 0.0))} left"
+        in_unfinished = min(time.monotonic() - self._finished, seconds_each)
+        left = (self.total - self.done) * seconds_each - in_unfinished
+        return f", {duration(max(left, 0.0))} left"
 
     def _line(self) -> str:
         of = f"/{self.total:,}" if self.total else ""
