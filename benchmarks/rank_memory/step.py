@@ -172,18 +172,35 @@ def _as_on_cpu() -> list[Any]:
 
 
 def _flash_on_gpu(
-    query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool, scale: float, dropout_p: float, enable_gqa: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    dropout_p: float,
+    enable_gqa: bool,
 ) -> Tensor:
     """The kernel that a GPU has for this; fake tensors on the CPU would store all scores."""
+    assert attn_mask is None, "the kernel has no masks"
     kernel = torch.ops.aten._scaled_dot_product_flash_attention
     output: Tensor = kernel(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
     return output
 
 
 def _flash_on_cpu(
-    query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool, scale: float, dropout_p: float, enable_gqa: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    dropout_p: float,
+    enable_gqa: bool,
 ) -> Tensor:
     """The kernel of a CPU."""
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    output: Tensor = kernel(query, key, value, dropout_p, is_causal, scale=scale)[0]
+    output: Tensor = kernel(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
     return output

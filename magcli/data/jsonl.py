@@ -139,7 +139,7 @@ def _without_rows(texts: Texts, name: str) -> str:
 
     scan(_parsed(texts, keep_first), None)
     for location, reason in faults:
-        if reason not in ("broken-json", "not-an-object"):
+        if reason in ("broken-text", "line-too-large"):
             return f"{name} has no usable row: {location} is {reason}"
     return f"{name} contains no JSON object{described(texts.head())}"
 
