@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.downloads import ROOT, TRL_RELEASE, VERL_RELEASE, hide_vllm, trl_path, verl_path
-from magcli.rl.algorithm import AdvantageNorm, Tokens, advantages, token_weights, weighted_loss
+from magcli.choices import AdvantageNorm
+from magcli.rl.algorithm import Tokens, advantages, token_weights, weighted_loss
 from magcli.rl.losses import LOSSES, Loss
 
 VALUES = ROOT / "tests" / "rl" / "peer_losses.json"

@@ -21,10 +21,11 @@ from transformers import PreTrainedModel
 
 from benchmarks.downloads import ROOT, TRL_TITLE, hide_vllm, trl_path
 from benchmarks.models import SMOLLM2_135M, random_llama
+from magcli.choices import AdvantageNorm, LossNorm
 from magcli.generate.torch.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_tokenizer
-from magcli.rl.algorithm import AdvantageNorm, LossNorm, advantages, token_weights
+from magcli.rl.algorithm import advantages, token_weights
 from magcli.rl.objective import TrainingSample, micro_batch_loss
 from magcli.rl.types import Objective
 from magcli.train.packing import greedy_collate, use_packed_attention

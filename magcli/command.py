@@ -19,9 +19,10 @@ import typer
 
 from magcli import config as configuration
 from magcli import plugins
+from magcli.choices import AUTO
 from magcli.console import Console, put
 from magcli.errors import UsageError
-from magcli.model.device import AUTO, default_device
+from magcli.model.device import default_device
 from magcli.run.shutdown import handle_once, sigterm_waits
 from magcli.run.stage import ROWS, Stage, declared
 from magcli.stages.shared.panels import in_panels

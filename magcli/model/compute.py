@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch.nn.functional import linear
 
+from magcli.choices import Format
 from magcli.model import allocator
 from magcli.model.model import Model
 
-Format = Literal["bf16", "fp32"]
 Purpose = Literal["training", "sampling"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

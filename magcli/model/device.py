@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-AUTO = "auto"
-
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))
 """Files that are there with NVIDIA's driver, on Linux and in Windows' subsystem for it."""
 

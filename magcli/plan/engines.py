@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
 
+from magcli.choices import AUTO, AskedEngine, EngineName, Format, Switch, TransferName
 from magcli.errors import EnvironmentFault
-
-PolicyName = Literal["auto", "torch", "vllm"]
 
 COMPILING_SECONDS = 50.0
 """How much longer a start takes with compilation and graphs, at least: on an H100 SmolLM2-135M took 20 s without them,
@@ -45,8 +43,8 @@ class Engines:
         may_be_replaced: the embedded engine may take the place of a vLLM that does not start.
     """
 
-    name: Literal["torch", "vllm"]
-    dtype: Literal["bf16", "fp32"]
+    name: EngineName
+    dtype: Format
     number: int
     slots: int
     tensor_parallel: int
@@ -56,7 +54,7 @@ class Engines:
     idle: Sequence[str]
     elsewhere: bool
     share: float
-    transfer: Literal["file", "broadcast"]
+    transfer: TransferName
     ranks_send: bool
     sleeps: bool
     eager: bool
@@ -70,17 +68,17 @@ class Engines:
         return self.number > 0 and self.transfer == "file" and not self.adapter_rank
 
 
-def policy_engine(name: PolicyName, device: str, *, deterministic: bool = False) -> Literal["torch", "vllm"]:
+def policy_engine(name: AskedEngine, device: str, *, deterministic: bool = False) -> EngineName:
     """The engine that ``auto`` stands for: on a GPU vLLM, if installed and not deterministic; else the embedded one."""
-    if name != "auto":
+    if name != AUTO:
         return name
     on_gpu = device.startswith("cuda") and not deterministic
     return "vllm" if on_gpu and find_spec("vllm") is not None else "torch"
 
 
-def may_be_replaced(asked: PolicyName, *, tensor_parallel: int = 1) -> bool:
+def may_be_replaced(asked: AskedEngine, *, tensor_parallel: int = 1) -> bool:
     """Whether the embedded engine may take the place of a vLLM that does not start: of one that nobody asked for."""
-    return asked == "auto" and tensor_parallel == 1
+    return asked == AUTO and tensor_parallel == 1
 
 
 def require_vllm() -> None:
@@ -91,9 +89,9 @@ def require_vllm() -> None:
         )
 
 
-def starts_eager(asked: Literal["auto", "yes", "no"], expected: Sequence[Expected] | None, *, slots: int) -> bool:
+def starts_eager(asked: Switch, expected: Sequence[Expected] | None, *, slots: int) -> bool:
     """Whether vLLM starts without compilation: as ``asked``, else if what is ``expected`` ends sooner then."""
-    if asked != "auto":
+    if asked != AUTO:
         return asked == "yes"
     return expected is not None and starts_sooner(decode_steps(expected, slots))
 

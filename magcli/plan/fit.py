@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from magcli.choices import AUTO
 from magcli.model.shape import ModelShape
 from magcli.plan import memory
 from magcli.plan.memory import EnginePlan, Line, TrainingPlan
@@ -196,7 +197,7 @@ class Free:
     @classmethod
     def of(cls, activation_checkpointing: str, micro_tokens: int, longest: int) -> "Free":
         """What is left open by the values of the two options."""
-        return cls(activation_checkpointing == "auto", micro_tokens == 0, longest)
+        return cls(activation_checkpointing == AUTO, micro_tokens == 0, longest)
 
 
 def as_fast_as_fits(plan: Plan, free: Free, usable: int) -> Plan:

@@ -2,24 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
+from magcli.choices import AUTO, AskedAttention, AskedFormat, Attention, Format, Switch
 from magcli.model import compute
-from magcli.model.compute import Format, Purpose
+from magcli.model.compute import Purpose
 from magcli.model.model import Model
-
-AUTO = "auto"
 
 SPELLINGS: Mapping[str, tuple[Purpose, Mapping[Format, str]]] = {
     "bf16": ("training", {"bf16": "yes", "fp32": "no"}),
     "dtype": ("sampling", {"bf16": "bf16", "fp32": "fp32"}),
 }
 """Options of training runs that are number formats: their purpose, and their spelling of bf16 and float32."""
-
-Attention = Literal["fastest", "sdpa", "varlen"]
-"""Attention in training; the fastest is that of the two that works for the model on the device of its rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +85,8 @@ def formats_of(values: Mapping[str, str]) -> Formats:
 
 
 def expected(
-    bf16: Literal["auto", "yes", "no"],
-    dtype: Literal["auto", "bf16", "fp32"],
+    bf16: Switch,
+    dtype: AskedFormat,
     model: Model,
     device: str,
     *,
@@ -111,21 +106,21 @@ def expected(
     return Formats(trains_in_bf16, "bf16" if samples_in_bf16 else "fp32")
 
 
-def torch_dtype(name: Literal["auto", "bf16", "fp32"], model: Model, device: str) -> torch.dtype:
+def torch_dtype(name: AskedFormat, model: Model, device: str) -> torch.dtype:
     """The torch dtype of a sampling engine's weights for the value of ``--dtype``."""
     if name == AUTO:
         return compute.DTYPES[compute.choose(model, device, "sampling").format]
     return compute.DTYPES[name]
 
 
-def attention(asked: Literal["auto", "sdpa", "varlen"], *, bf16: bool) -> Attention:
+def attention(asked: AskedAttention, *, bf16: bool) -> Attention:
     """The attention to use; FlashAttention computes in bf16, so without it ``auto`` leaves it out."""
-    if asked == "auto":
+    if asked == AUTO:
         return "fastest" if bf16 else "sdpa"
     return asked
 
 
-def recomputes(asked: Literal["auto", "yes", "no"], *, on_gpu: bool) -> bool:
+def recomputes(asked: Switch, *, on_gpu: bool) -> bool:
     """Whether layer activations are recomputed in the backward pass instead of kept, before memory is planned."""
     return on_gpu if asked == AUTO else asked == "yes"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from magcli.choices import AUTO, AskedTransfer, TransferName
 from magcli.errors import usage
 from magcli.plan.machine import gpu_number
 
@@ -107,13 +107,13 @@ class Processes:
         most_on_a_card = -(-ranks_on_cards // len(cards))  # rounded up
         return share / most_on_a_card
 
-    def transfer(self, asked: Literal["auto", "file", "broadcast"]) -> Literal["file", "broadcast"]:
+    def transfer(self, asked: AskedTransfer) -> TransferName:
         """How new weights reach the generators of this machine.
 
         For a file the trainer gathers all weights in host memory. Several ranks on GPUs do so only if rank 0 cannot
         reach the generators by NCCL.
         """
-        if asked != "auto":
+        if asked != AUTO:
             return asked
         if self.trainers == 1 or self.generators == 0:
             return "file"

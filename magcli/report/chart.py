@@ -76,6 +76,10 @@ class Mark:
     name: str
 
 
+Unit = Literal["number", "percent"]
+"""How the values of an axis are written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chart:
     """One chart: title, a one-sentence description, and series over a common ``x``."""
@@ -86,7 +90,7 @@ class Chart:
     x: Sequence[float]
     series: Sequence[Series]
     kind: Literal["lines", "stack"] = "lines"
-    unit: Literal["number", "percent"] = "number"
+    unit: Unit = "number"
     marks: Sequence[Mark] = ()
     group: str = ""
     """The heading under which it stands, beside charts of equal size."""

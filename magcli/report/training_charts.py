@@ -1,9 +1,9 @@
 """Which metrics of a training run its page shows as charts, and what they are called."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from magcli.report.chart import Chart, Mark, Series
+from magcli.report.chart import Chart, Mark, Series, Unit
 from magcli.report.formatting import sanitize
 from magcli.run.rundir import HELD_OUT, Line
 
@@ -25,7 +25,7 @@ class ChartSpec(NamedTuple):
     title: str
     description: str
     keys: Mapping[str, str]
-    unit: Literal["number", "percent"] = "number"
+    unit: Unit = "number"
     group: str = LEARNING
 
 

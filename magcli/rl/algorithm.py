@@ -29,13 +29,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from magcli.choices import AdvantageNorm, DiverseBy, LossNorm
 from magcli.errors import MagError, UsageError
 from magcli.verify.custom import load
 from magcli.verify.types import UNGRADED, Reason
 
-AdvantageNorm = Literal["minibatch", "group", "none", "leave-one-out", "global"]
-LossNorm = Literal["group", "token", "sample", "constant"]
-DiverseBy = Literal["outcome", "reward", "none"]
 DropReason = Literal["all-right", "all-wrong", "same-reward", "bad-gold", "timeout", "infra-error", "reward-error"]
 
 EQUAL = 1e-6

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from magcli.choices import AdvantageNorm, LossNorm
 from magcli.errors import UsageError
 from magcli.rl.algorithm import (
-    AdvantageNorm,
-    LossNorm,
     Tokens,
     clipped_policy_loss,
     importance_ratio,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from magcli.rl.algorithm import DiverseBy
+from magcli.choices import DiverseBy
 from magcli.rl.checkpointing import Checkpointing
 from magcli.rl.ledger import Ledger
 from magcli.rl.loop import Monitor

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from magcli.choices import DiverseBy
 from magcli.environments.episodes import Episodes, graded
 from magcli.generate.types import Message, Rollout, RolloutEngine, Sampling, sample_seed
 from magcli.model.chat.prompts import completion_text, prompt_tokens, to_messages
 from magcli.model.chat.thoughts import ThoughtForm
-from magcli.rl.algorithm import DiverseBy, drop_reason
+from magcli.rl.algorithm import drop_reason
 from magcli.rl.types import Group, StageSettings
 from magcli.verify.grader import CompletionGrader
 from magcli.verify.reward import Reward, RewardRule

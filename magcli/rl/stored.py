@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from magcli.choices import DiverseBy
 from magcli.data import table
 from magcli.data.schema import COMPLETION, EPISODE, PROBLEM, REWARD, REWARD_PARTS, TOKENS
 from magcli.errors import DataError
-from magcli.rl.algorithm import DiverseBy, drop_reason
+from magcli.rl.algorithm import drop_reason
 from magcli.rl.last_rewards import digest_of, tables_of
 from magcli.rl.store import CUSTOM_ROLLOUT, EPISODE_ROLLOUT, ROLLOUT, group_of
 from magcli.rl.types import Batch, Group

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from magcli.choices import AdvantageNorm, LossNorm
     from magcli.generate.types import Message, Rollout, Sampling
-    from magcli.rl.algorithm import AdvantageNorm, LossNorm
     from magcli.verify.reward import Reward, RewardRule
 
 

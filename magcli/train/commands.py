@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from magcli.choices import SaveDtype
 from magcli.model.allocator import FreedMemory
-from magcli.model.weights.save import Original, SaveDtype, open_original, save_model, try_saving
+from magcli.model.weights.save import Original, open_original, save_model, try_saving
 from magcli.train import checkpoint
 from magcli.train.background_save import BackgroundSaver
 from magcli.train.distributed import Ranks

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from magcli.choices import Attention
 from magcli.model.allocator import freed_memory_returned
 from magcli.model.compute import prepare_device
 from magcli.model.load import load_outline
@@ -19,7 +20,7 @@ from magcli.model.weights.slices import own_tensors, sliced_tensors
 from magcli.model.weights.tensors import Stored, read_values
 from magcli.train.distributed import Ranks
 from magcli.train.optim import autocast
-from magcli.train.packing import AttentionName, use_packed_attention
+from magcli.train.packing import use_packed_attention
 from magcli.train.shard import ShardedModel, shard
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def load_shards(
     *,
     bf16: bool = False,
     checkpoint_activations: bool = False,
-    attention: AttentionName = "sdpa",
+    attention: Attention = "sdpa",
 ) -> ShardedModel | None:
     """This rank's float32 shards of a model in evaluation mode, with packed attention; options are those of ``shard``.
 

@@ -12,12 +12,13 @@ work besides that of the sequences themselves. All other layers see ``[1, T]`` t
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from magcli.choices import Attention
 from magcli.errors import DataError, EnvironmentFault, MagError
 from magcli.model.attention import Scores, causal_attention, scores_of
 from magcli.model.context import rotary_limit
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 NAME, VARLEN_NAME = "magcli_packed", "magcli_varlen"
 """The names under which transformers knows our attention functions."""
 
-AttentionName = Literal["fastest", "sdpa", "varlen"]
 """Attention by PyTorch's kernels for padded batches, or by FlashAttention's for rows of sequences in bf16 (``varlen``);
 the ``fastest`` is the latter where a device has the kernel and it computes what the model computes."""
 
@@ -233,7 +233,7 @@ def packing_of(model: "PreTrainedModel", packed: Packed) -> Packing:
     return segments(packed) if _uses_varlen(model) else buckets(packed)
 
 
-def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "sdpa") -> None:
+def use_packed_attention(model: "PreTrainedModel", attention: Attention = "sdpa") -> None:
     """Switch a transformers model to packed attention permanently: afterwards only ``forward_packed`` works.
 
     Raises EnvironmentFault for a model whose layers cannot keep packed sequences separate, or whose hidden states would
@@ -268,7 +268,7 @@ def _use_fastest(model: "PreTrainedModel") -> None:
     use_packed_attention(model, "sdpa")
 
 
-def set_packed_attention(model: "PreTrainedModel", attention: AttentionName = "sdpa") -> None:
+def set_packed_attention(model: "PreTrainedModel", attention: Attention = "sdpa") -> None:
     """The same without looking at the model, whose weights need not have values: for families known to work."""
     AttentionInterface.register(NAME, _attend)
     AttentionInterface.register(VARLEN_NAME, varlen.attend)

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from magcli.choices import AskedEngine, AskedFormat, TransferName
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, TransferStep
 from magcli.model.model import Model
 from magcli.plan.machine import gpu_number
 
 if TYPE_CHECKING:
     import torch
-
-TransferName = Literal["file", "broadcast"]
-"""How new weights reach a generator: as a file in shared memory, or from the trainer by NCCL or gloo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,8 @@ class Spec:
     """
 
     model: Model
-    engine: Literal["auto", "torch", "vllm"] = "auto"
-    dtype: Literal["auto", "bf16", "fp32"] = "auto"
+    engine: AskedEngine = "auto"
+    dtype: AskedFormat = "auto"
     slots: int = 64
     deterministic: bool = False
     device: str = "cpu"

@@ -5,13 +5,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from magcli.choices import Format
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
 from magcli.generate.remote.wire import Spec
@@ -37,7 +37,7 @@ def probe(device: str, deadline: float, console: Console) -> str:
         EnvironmentFault: the engine does not start, or its log-probs differ from transformers', and in which mode.
     """
     on_gpu = device.startswith("cuda")
-    dtype: Literal["bf16", "fp32"] = "bf16" if on_gpu else "fp32"
+    dtype: Format = "bf16" if on_gpu else "fp32"
     findings = []
     has_failed = False
     with _toys() as (model, weights):

@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from magcli.choices import SaveDtype
 from magcli.data.durable import disk_errors
 from magcli.errors import EnvironmentFault
 from magcli.model.load import atomic_model_folder, load_config, local_folder, quiet_transformers
@@ -48,7 +49,6 @@ from magcli.model.weights.tensors import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-SaveDtype = Literal["source", "bf16", "fp32"]
 KINDS = {"bf16": "BF16", "fp32": "F32"}
 NAMES = {"bf16": "bfloat16", "fp32": "float32"}
 """How config.json spells these dtypes."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.choices import AUTO
 from magcli.curate import traces
 from magcli.curate.published import check_distinct, columns_read, readable, texts_of, traces_of
 from magcli.curate.tables import read_lenient, spilled_rows
@@ -85,7 +86,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _form(config: Config, rows: Rows, job: Job) -> tuple[ThoughtForm, Rows]:
     """The form of thoughts of the model to train, and all rows."""
-    if config.tokenizer and config.thoughts == options.AUTO:
+    if config.tokenizer and config.thoughts == AUTO:
         form = Model.open(config.tokenizer).thoughts
         forms.record(form, job)
         return form, rows

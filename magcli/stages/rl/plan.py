@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from magcli.cluster.open import LOCAL, address_for
 from magcli.generate.vllm.adapter import accepts
@@ -23,7 +23,7 @@ from magcli.stages.shared.forecast import UNKNOWN_PROMPT
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
-    from magcli.plan.engines import PolicyName
+    from magcli.choices import AskedEngine, EngineName, TransferName
     from magcli.plan.fit import Change
     from magcli.plan.machine import Card, Machine
     from magcli.plan.ranks import Processes
@@ -207,7 +207,7 @@ def _takes_adapters(basis: _Basis) -> bool:
     return accepts(basis.config.lora, on_gpu=on_gpu, bf16=basis.formats.dtype == "bf16")
 
 
-def _transfer(basis: _Basis, *, sends_adapters: bool, elsewhere: bool) -> Literal["file", "broadcast"]:
+def _transfer(basis: _Basis, *, sends_adapters: bool, elsewhere: bool) -> TransferName:
     """How weights reach the engines: a file in shared memory stays on its machine, and adapters are small."""
     if elsewhere:
         return "broadcast"
@@ -223,7 +223,7 @@ def _share_of_engine(basis: _Basis, forecast: Forecast, devices: Sequence[str], 
     return ALONE if elsewhere else basis.asked.gpu_share([numbered(name) for name in devices])
 
 
-def _may_be_replaced(basis: _Basis, name: Literal["torch", "vllm"]) -> bool:
+def _may_be_replaced(basis: _Basis, name: EngineName) -> bool:
     """Whether vLLM was not asked for, and the run would fit with the embedded engine in its place."""
     config = basis.config
     if name == "torch" or not may_be_replaced(config.engine, tensor_parallel=config.tensor_parallel):
@@ -249,7 +249,7 @@ def _forecast(basis: _Basis) -> Forecast:
     return Forecast("rl", plan, card, changes, disk)
 
 
-def _memory(basis: _Basis, engine: PolicyName) -> Plan:
+def _memory(basis: _Basis, engine: AskedEngine) -> Plan:
     """What is on the trainer's card. On a GPU, what the options leave open is chosen by its memory."""
     config, card = basis.config, basis.card
     plan = _with_engine(basis, _training(basis), engine)
@@ -293,7 +293,7 @@ def _training(basis: _Basis) -> TrainingPlan:
     )
 
 
-def _with_engine(basis: _Basis, training: TrainingPlan, engine: PolicyName) -> Plan:
+def _with_engine(basis: _Basis, training: TrainingPlan, engine: AskedEngine) -> Plan:
     """The trainer's card with the engine that is on it, if any."""
     config, card = basis.config, basis.card
     if config.replay is not None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from magcli.choices import AskedFormat, EngineName
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.stages.shared import options, rank_options
@@ -96,10 +96,8 @@ class Config(options.GraderOptions, options.EvaluationOptions, rank_options.Rank
         affects_rows=False,
     )
     seed: int = opt(0, "Seed of the data order, of random weights and of samples.", panel=TRAIN)
-    engine: Literal["torch", "vllm"] = opt(
-        "torch", "Engine that samples the problems of --eval-table.", panel=EVALUATION
-    )
-    dtype: options.DType = options.dtype(EVALUATION)
+    engine: EngineName = opt("torch", "Engine that samples the problems of --eval-table.", panel=EVALUATION)
+    dtype: AskedFormat = options.dtype(EVALUATION)
 
 
 def check(config: Config) -> None:

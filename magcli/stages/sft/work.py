@@ -43,9 +43,9 @@ from magcli.train.optim import SFT_LR, default_lr
 from magcli.train.sft import Example, default_step_tokens
 
 if TYPE_CHECKING:
+    from magcli.choices import Format
     from magcli.console import Console
     from magcli.data.source import Rows
-    from magcli.model.compute import Format
     from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job

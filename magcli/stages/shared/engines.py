@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magcli.choices import AskedFormat
 from magcli.curate.sampling import SamplingPlan
 from magcli.errors import DataError
 from magcli.generate.open import open_generator
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from magcli.generate.types import Generator
     from magcli.run.job import Job
     from magcli.run.types import Notes
-    from magcli.stages.shared.options import DType, EngineOptions, LocalEngineOptions
+    from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
     from magcli.verify.grader import Grader
 
 
@@ -56,7 +57,7 @@ def open_engine(
     return generator
 
 
-def spec_of(model: Model, config: LocalEngineOptions, dtype: DType, expected: Sequence[Expected] | None) -> Spec:
+def spec_of(model: Model, config: LocalEngineOptions, dtype: AskedFormat, expected: Sequence[Expected] | None) -> Spec:
     """The engine that options describe, as it starts for what is ``expected``; auto is the server of a URL."""
     engine = "auto" if config.engine == "server" else config.engine
     return Spec(
@@ -91,7 +92,7 @@ def _expected(config: EngineOptions, job: Job) -> Sequence[Expected] | None:
 
 def sampling_format(
     model: Model, config: LocalEngineOptions, job: Job, unfinished: Sequence[Notes] | None = None
-) -> DType:
+) -> AskedFormat:
     """The number format of a local engine, one for all rows, those of unfinished work included; a URL's has its own.
 
     ``unfinished`` as in ``Job.choose``.

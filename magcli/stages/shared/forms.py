@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from magcli.choices import AUTO
 from magcli.model.chat.thoughts import FORMS, THINK, ThoughtForm, count_forms, form_named
 from magcli.run.settings import CHOSEN
-from magcli.stages.shared.options import AUTO
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,8 +60,12 @@ def form_of_rows(option: str, rows: Rows, job: Job, texts_of: TextsOf) -> tuple[
 
 def recorded_form(sources: Sequence[Source]) -> ThoughtForm:
     """The form that the tables' histories name last, the recipe's if none does."""
-    name = _form_name(AUTO, sources)
-    return THINK if name == AUTO else form_named(name)
+    return form_of_option(_form_name(AUTO, sources))
+
+
+def form_of_option(option: str) -> ThoughtForm:
+    """The form that an option names, the recipe's if it leaves that to magcli and there are no rows to look at."""
+    return THINK if option == AUTO else form_named(option)
 
 
 def _form_name(option: str, sources: Sequence[Source]) -> str:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from magcli.choices import AUTO, AskedFormat, Switch
 from magcli.config import opt
 from magcli.errors import UsageError, usage
-from magcli.model.chat.thoughts import FORMS, GAP, THINK, form_named
+from magcli.model.chat.thoughts import FORMS, GAP
 from magcli.plan.engines import policy_engine, require_vllm
 from magcli.stages.shared import vllm_options
+from magcli.stages.shared.forms import form_of_option
 from magcli.stages.shared.parallel import check_split_engine
 
 MODEL = "Model and engine"
@@ -31,12 +33,8 @@ PANELS = (MODEL, SAMPLING, BATCH, TRAIN, OBJECTIVE, REWARD, CURRICULUM, EVALUATI
 """The panels of ``--help`` in order; those of a single stage come before them."""
 
 Engine = Literal["auto", "torch", "vllm", "server"]
-DType = Literal["auto", "bf16", "fp32"]
-SaveDtype = Literal["source", "bf16", "fp32"]
 Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
-AUTO = "auto"
-"""The value of an option that is left to magcli."""
 DEVICE = re.compile(r"(auto|cpu|mps|(cuda|xpu)(:\d+)?)")
 """Well-formed names of devices; torch knows which ones exist."""
 RESERVED_VARIABLES = (
@@ -114,7 +112,7 @@ class LocalEngineOptions:
     engine: Engine = opt(
         "auto", "Sampling engine; auto: server for a URL, vllm on a GPU if it is installed, else torch.", panel=MODEL
     )
-    dtype: DType = dtype()
+    dtype: AskedFormat = dtype()
     slots: int = opt(0, "Maximum number of concurrent sequences; 0: 256 for vLLM on a GPU, else 64.", panel=MODEL, ge=0)
     deterministic: bool = opt(
         False,
@@ -124,7 +122,7 @@ class LocalEngineOptions:
     device: str = device()
     gpu_memory: float = vllm_options.gpu_memory(MODEL, "0 is 0.9")
     tensor_parallel: int = vllm_options.tensor_parallel(MODEL)
-    vllm_eager: Literal["auto", "yes", "no"] = vllm_options.vllm_eager(MODEL)
+    vllm_eager: Switch = vllm_options.vllm_eager(MODEL)
 
     @property
     def num_slots(self) -> int:
@@ -338,7 +336,7 @@ def check_template(stage: str, config: TemplateOptions) -> None:
 def check_thoughts(stage: str, thoughts: str) -> None:
     """A form of thoughts that exists, or a well-formed one of the user's own."""
     try:
-        form_named(THINK.name if thoughts == AUTO else thoughts)
+        form_of_option(thoughts)
     except UsageError as error:
         raise UsageError(f"{stage}: {error}") from None
 

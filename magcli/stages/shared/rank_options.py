@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from magcli.choices import AskedAttention, SaveDtype, Switch
 from magcli.cluster.open import require_ray
 from magcli.config import opt
 from magcli.errors import usage
@@ -23,14 +24,14 @@ class RankOptions(options.TemplateOptions):
     device: str = options.device(affects_rows=False)
     weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN, ge=0)
     max_norm: float = opt(1.0, "Maximum gradient norm (gradient clipping).", panel=TRAIN, gt=0)
-    bf16: Literal["auto", "yes", "no"] = opt(
+    bf16: Switch = opt(
         "auto",
         "Training matrix products in bf16; auto: where it is faster on this machine. Master weights are float32.",
         panel=TRAIN,
     )
     lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN, ge=0)
     lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN, gt=0)
-    activation_checkpointing: Literal["auto", "yes", "no"] = opt(
+    activation_checkpointing: Switch = opt(
         "auto",
         "Recompute layer activations in the backward pass: less memory, 1/3 more compute; auto: on a GPU on which the "
         "run might not fit else.",
@@ -38,7 +39,7 @@ class RankOptions(options.TemplateOptions):
         affects_rows=False,
         former="recompute",
     )
-    attention: Literal["auto", "sdpa", "varlen"] = opt(
+    attention: AskedAttention = opt(
         "auto",
         "Attention in training: PyTorch's kernels for padded batches (sdpa), or FlashAttention without padding, in "
         "bf16 on a GPU (varlen); auto: varlen where it works.",
@@ -55,7 +56,7 @@ class RankOptions(options.TemplateOptions):
         panel=TRAIN,
         affects_rows=False,
     )
-    save_dtype: options.SaveDtype = options.save_dtype()
+    save_dtype: SaveDtype = options.save_dtype()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
     track: tuple[TrackerName, ...] = opt(
         (),

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magcli.choices import AUTO
 from magcli.errors import EnvironmentFault
 from magcli.model.chat.prompts import ChatTemplate, takes_system
 from magcli.model.model import Model
-from magcli.stages.shared.options import AUTO, template_source, template_variables
+from magcli.stages.shared.options import template_source, template_variables
 from magcli.verify.environment import terms_of
 
 if TYPE_CHECKING:

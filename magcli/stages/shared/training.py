@@ -26,11 +26,11 @@ from magcli.train.shard import shard
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from magcli.choices import SaveDtype
     from magcli.model.model import Model
     from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
-    from magcli.stages.shared.options import SaveDtype
     from magcli.train.distributed import Ranks
     from magcli.train.shard import ShardedModel
 

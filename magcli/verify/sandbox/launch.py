@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.verify.sandbox import runner
-from magcli.verify.sandbox.seccomp import own_pid_offsets, program_filter
+from magcli.verify.sandbox.seccomp import FilterKind, own_pid_offsets, program_filter
 
 Level = Literal["full", "restricted", "none"]
 MountUser = Literal["root", "dropped", "user"]
@@ -212,7 +212,7 @@ def _spawn(command: Sequence[str], owner: int | None, passed: Sequence[int], err
 
 def _runner_setup(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int) -> bytes:
     """The runner's first message; see ``magcli.verify.sandbox.runner``."""
-    kind: Literal["program", "compiler"] = "compiler" if spec.size else "program"
+    kind: FilterKind = "compiler" if spec.size else "program"
     inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in spec.argv]
     code = b"" if isolation.level == "none" else program_filter(kind)
     executable = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH_PATH)

@@ -214,6 +214,13 @@ def run_escape_test(isolation: Isolation) -> tuple[str, str]:
 
 
 Choice = Literal["auto", "full", "restricted", "none"]
+LEVELS: Mapping[Choice, Sequence[Level]] = {
+    "auto": ("full", "restricted"),
+    "full": ("full",),
+    "restricted": ("restricted",),
+    "none": ("none",),
+}
+"""The levels of isolation to try for a choice, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +291,8 @@ def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accep
         raise UsageError(
             "programs written by a model would run with all your rights; accept that with accept_unsandboxed=True"
         )
-    levels: tuple[Level, ...] = ("full", "restricted") if choice == "auto" else (choice,)
     faults = []
-    for level in levels:
+    for level in LEVELS[choice]:
         sandbox, fault = _best(level, tuple(readable))
         if sandbox:
             return sandbox

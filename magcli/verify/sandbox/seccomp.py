@@ -15,6 +15,9 @@ from typing import Literal
 
 from magcli.errors import EnvironmentFault
 
+FilterKind = Literal["program", "compiler"]
+"""What a filter is for."""
+
 OWN_PID = 0x7E57C0DE
 """Placeholder for the process's own PID in a filter; greater than any PID."""
 
@@ -168,7 +171,7 @@ def _numbers(table: str, column: int) -> list[int]:
 
 
 @cache
-def program_filter(kind: Literal["program", "compiler"] = "program", machine: str = "") -> bytes:
+def program_filter(kind: FilterKind = "program", machine: str = "") -> bytes:
     """The filter for this machine as the kernel takes it, an array of ``struct sock_filter``.
 
     A ``compiler`` may also start processes and change files. ``OWN_PID`` is the placeholder of the process's own PID:
