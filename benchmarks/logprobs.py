@@ -23,8 +23,9 @@ from transformers import PreTrainedModel
 
 from benchmarks.models import random_llama
 from benchmarks.pairs import Result, compare
+from magcli.train.attention import forward_packed, use_packed_attention
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import Packed, forward_packed, pack, use_packed_attention
+from magcli.train.packing import Packed, pack
 
 NAME = "chunked-logprob-vs-plain"
 SEQUENCES = 8

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.models import random_llama
 from benchmarks.pairs import Result, compare, timed
-from magcli.train.packing import use_packed_attention
+from magcli.train.attention import use_packed_attention
 from magcli.train.sft import Example, accumulate, num_targets, split_examples
 from magcli.train.shard import ShardedModel
 

@@ -27,11 +27,11 @@ from magcli.generate.types import Rollout
 from magcli.rl.objective import TrainingSample
 from magcli.rl.trainer import Learn
 from magcli.rl.types import Numerics, Objective
-from magcli.train import optim, packing
+from magcli.train import optim, padded
+from magcli.train.attention import use_packed_attention
 from magcli.train.commands import RankState
 from magcli.train.compiled import compile_layers
 from magcli.train.distributed import Ranks
-from magcli.train.packing import use_packed_attention
 from magcli.train.sft import Example, TrainStep, accumulate
 from magcli.train.shard import ShardedModel, shard
 
@@ -224,7 +224,7 @@ def _counted(command: Any, options: Mapping[str, Any]) -> Counter[str]:
     sharded = shard(model, Ranks(), bf16=True, **options)
     state = RankState(Ranks(), sharded, optim.adamw(model, lr=1e-5, weight_decay=0.0), None)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(packing, "_kernel_dtype", lambda values: values.dtype))  # as on a GPU
+        stack.enter_context(patch.object(padded, "_kernel_dtype", lambda values: values.dtype))  # as on a GPU
         command.run(state)
         waits, operations = stack.enter_context(Waits(model)), stack.enter_context(Operations(model))
         command.run(state)

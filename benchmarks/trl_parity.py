@@ -28,7 +28,8 @@ from magcli.model.load import load_tokenizer
 from magcli.rl.algorithm import advantages, token_weights
 from magcli.rl.objective import TrainingSample, micro_batch_loss
 from magcli.rl.types import Objective
-from magcli.train.packing import greedy_collate, use_packed_attention
+from magcli.train.attention import use_packed_attention
+from magcli.train.packing import greedy_collate
 
 TOLERANCE = 1e-4
 """Largest allowed difference: of losses, and of gradients relative to the largest element and to the norm."""

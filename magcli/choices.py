@@ -17,7 +17,8 @@ SaveDtype = Literal["source", "bf16", "fp32"]
 """The number format of a saved model; ``source`` is that of the model that it was trained from."""
 
 Attention = Literal["fastest", "sdpa", "varlen"]
-"""Attention in training; the fastest is that of the two that works for the model on the device of its rank."""
+"""Attention in training: by PyTorch's kernels for padded batches (sdpa), or by FlashAttention's for rows of sequences
+in bf16 (varlen). The fastest is varlen where a device has the kernel and it computes what the model computes."""
 AskedAttention = Literal["auto", "sdpa", "varlen"]
 
 EngineName = Literal["torch", "vllm"]

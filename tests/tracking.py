@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface, AutoModelForCausalLM
 
-from magcli.train import logprobs, optim, packing
+from magcli.train import attention, logprobs, optim, packing, padded
 from magcli.train.distributed import Ranks
 from magcli.train.lora import add_lora
 from magcli.train.shard import shard
@@ -49,8 +49,8 @@ class LiveTensors(TorchDispatchMode):
 def tracked_peak(config, lengths, *, bf16=False, recompute=False, lora=0, base=torch.float32):
     """The peak in bytes of some optimizer steps on sequences of these lengths."""
     model = AutoModelForCausalLM.from_config(config, dtype=base)
-    AttentionInterface.register(packing.NAME, packing._attend)
-    model.set_attn_implementation(packing.NAME)
+    AttentionInterface.register(attention.NAME, attention.attend)
+    model.set_attn_implementation(attention.NAME)
     if lora:
         add_lora(model, rank=lora, alpha=16.0, seed=0)
     packed = packing.pack([list(range(length)) for length in lengths])
@@ -72,12 +72,12 @@ def tracked_peak(config, lengths, *, bf16=False, recompute=False, lora=0, base=t
 def fake_tensors(monkeypatch, lengths) -> Iterator[None]:
     """Inside, tensors have no memory; what depends on the sequences' lengths is computed before, on real ones."""
     packed = packing.pack([list(range(length)) for length in lengths])
-    layout = packing.buckets(packed)
+    layout = padded.buckets(packed)
     scored = logprobs._predicted(packed.before(), None)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fake_layout = packing.Buckets(layout.shapes, mode.from_tensor(layout.slots), mode.from_tensor(layout.places))
+        fake_layout = padded.Buckets(layout.shapes, mode.from_tensor(layout.slots), mode.from_tensor(layout.places))
         before = torch.zeros(packed.num_tokens, dtype=torch.long)
-        monkeypatch.setattr(packing, "buckets", lambda _: fake_layout)
+        monkeypatch.setattr(padded, "buckets", lambda _: fake_layout)
         monkeypatch.setattr(packing.Packed, "before", lambda _: before)
         monkeypatch.setattr(logprobs, "_predicted", lambda *_: mode.from_tensor(scored))
         yield

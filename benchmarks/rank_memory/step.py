@@ -23,7 +23,8 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from benchmarks.rank_memory.live import ACTIVATIONS, GRADIENTS, MOMENTS, TEMPORARY, WEIGHTS, LiveParts
 from magcli.model import attention
 from magcli.plan import memory
-from magcli.train import logprobs, optim, packing
+from magcli.train import attention as training_attention
+from magcli.train import logprobs, optim, packing, padded
 from magcli.train.distributed import Ranks, mesh_of
 from magcli.train.shard import ShardedModel, shard
 
@@ -47,7 +48,7 @@ class Prepared:
     """A micro-batch, and what follows from the lengths of its sequences; made of real tensors."""
 
     packed: packing.Packed
-    layout: packing.Packing
+    layout: training_attention.Packing
     scored: logprobs.Scored
 
 
@@ -59,7 +60,7 @@ def micro_batch(tokens: int, vocabulary: int) -> Prepared:
     pairs = [(prompts[number % PROMPTS], tokens) for number, tokens in enumerate(completions)]
     packed = packing.pack_completions(pairs)
     is_generated = packed.spread([1.0] * COMPLETIONS) > 0
-    return Prepared(packed, packing.buckets(packed), logprobs.scored_tokens(packed, is_generated))
+    return Prepared(packed, padded.buckets(packed), logprobs.scored_tokens(packed, is_generated))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def count_step(config: PretrainedConfig, ranks: Ranks, batch: Prepared, setting:
     """The memory and collectives of an optimizer step on this rank, with activation checkpointing."""
     with LiveParts() as live:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
-        packing.set_packed_attention(model)
+        training_attention.set_packed_attention(model)
         sharded = shard(model, ranks, bf16=setting.bf16, checkpoint_activations=True)
         assert isinstance(sharded, FSDPModule)
         live.mark([*model.parameters(), *model.buffers()], WEIGHTS)
@@ -160,7 +161,7 @@ def _as_on_gpu() -> list[Any]:
     """What magcli does on a GPU, with fake tensors on the CPU: PyTorch without CUDA has none on a GPU."""
     return [
         patch.object(attention, "scaled_dot_product_attention", _flash_on_gpu),
-        patch.object(packing, "_kernel_dtype", lambda value: value.dtype),
+        patch.object(padded, "_kernel_dtype", lambda value: value.dtype),
         patch.object(logprobs, "_is_cpu", lambda _: False),
         patch.object(logprobs, "_factors", lambda _, products: products),
         patch.dict(logprobs.BLOCK_BYTES, {"cpu": memory.GPU_BLOCK_BYTES}),

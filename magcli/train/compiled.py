@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers import AttentionInterface
 
-from magcli.train import packing, varlen
+from magcli.train import attention
 
 SECONDS_BEFORE = 60.0
 """How long a run trains before its layers are compiled: about as long as a compilation takes, so that a run that ends
@@ -46,9 +46,9 @@ def compile_layers(layers: Iterable[nn.Module], *, backend: str = "inductor") ->
     activations are recomputed, what is recomputed is compiled.
     """
     torch._dynamo.config.suppress_errors = True
-    attentions = {packing.NAME: packing._attend, packing.VARLEN_NAME: varlen.attend}
-    for name, attend in attentions.items():
-        AttentionInterface.register(name, torch.compiler.disable(attend))  # type: ignore[no-untyped-call]
+    uncompiled = torch.compiler.disable(attention.attend)  # type: ignore[no-untyped-call]
+    for name in (attention.NAME, attention.VARLEN_NAME):
+        AttentionInterface.register(name, uncompiled)
     for layer in layers:
         forward = layer.forward
         if isinstance(forward, partial):  # ``checkpoint`` of the layer's own forward: see ``magcli.train.shard``

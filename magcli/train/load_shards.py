@@ -18,9 +18,9 @@ from magcli.model.compute import prepare_device
 from magcli.model.load import load_outline
 from magcli.model.weights.slices import own_tensors, sliced_tensors
 from magcli.model.weights.tensors import Stored, read_values
+from magcli.train.attention import use_packed_attention
 from magcli.train.distributed import Ranks
 from magcli.train.optim import autocast
-from magcli.train.packing import use_packed_attention
 from magcli.train.shard import ShardedModel, shard
 
 if TYPE_CHECKING:

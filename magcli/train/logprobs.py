@@ -20,9 +20,10 @@ from torch.autograd.function import once_differentiable
 
 from magcli.errors import MagError
 from magcli.plan import memory
+from magcli.train.attention import Packing, forward_packed
 from magcli.train.head import Head, with_head
 from magcli.train.moving import moved
-from magcli.train.packing import Packed, Packing, forward_packed
+from magcli.train.packing import Packed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -16,11 +16,12 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from magcli.errors import EnvironmentFault, MagError
-from magcli.model.attention import Scores, UnsupportedAttention, scores_of
+from magcli.errors import EnvironmentFault
+from magcli.model.attention import Scores, UnsupportedAttention
 from magcli.train.moving import moved
+from magcli.train.packing import Packed
 
 KERNEL_DTYPE = torch.bfloat16
 """The type of queries, keys and values in the kernel, which has no float32."""
@@ -44,12 +45,36 @@ class Segments:
     longest_query: int
     longest_key: int
 
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, kind: Scores, dropout: float) -> Tensor:
+        """The output ``[T, H, D]`` of a pack's queries ``[T, H, D]``, keys and values ``[T, H_kv, D]``.
 
-def segments(
-    prefixes: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int], device: torch.device
-) -> Segments:
-    """The segments of a pack (see ``Packed``): each shared prefix once, each sequence's own tokens, in their order."""
-    spans = sorted(_spans(prefixes, starts, lengths))
+        Raises UnsupportedAttention for what the kernel lacks.
+        """
+        if not kind.is_plain or dropout:
+            raise UnsupportedAttention("--attention varlen has no soft caps, sinks or dropout; take --attention sdpa")
+        if self.keys is not None:
+            # Before the cast: the gradients of a prompt's repeated keys are added up in the type that they come in.
+            keys = keys.index_select(0, self.keys)
+            values = values.index_select(0, self.keys)
+        output: Tensor = _kernel()(
+            queries.to(KERNEL_DTYPE),
+            keys.to(KERNEL_DTYPE),
+            values.to(KERNEL_DTYPE),
+            self.query_starts,
+            self.key_starts,
+            self.longest_query,
+            self.longest_key,
+            scale=kind.scale,
+            window_size=(-1 if kind.window is None else kind.window - 1, 0),  # tokens before it and after it; -1: all
+            enable_gqa=queries.shape[1] != keys.shape[1],
+        )
+        return output
+
+
+def segments(packed: Packed) -> Segments:
+    """The segments of a pack: each shared prefix once, each sequence's own tokens, in their order."""
+    device = packed.input_ids.device
+    spans = sorted(_spans(packed))
     query_lengths = [length for _, length, _ in spans]
     key_lengths = [length + prefix_length for _, length, (_, prefix_length) in spans]
     keys = None
@@ -67,14 +92,12 @@ def segments(
     )
 
 
-def _spans(
-    prefixes: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int]
-) -> list[tuple[int, int, tuple[int, int]]]:
+def _spans(packed: Packed) -> list[tuple[int, int, tuple[int, int]]]:
     """(start, length, prefix) of each segment of queries; ``prefix`` is the (start, length) that it also attends to."""
     nothing = (0, 0)
-    shared = {(start, size) for start, size in prefixes if size}
+    shared = {(start, size) for start, size in packed.prefixes if size}
     spans = [(start, size, nothing) for start, size in shared]
-    for start, length, prefix in zip(starts, lengths, prefixes, strict=True):
+    for start, length, prefix in zip(packed.starts, packed.lengths, packed.prefixes, strict=True):
         if length:
             spans.append((start, length, prefix if prefix in shared else nothing))
     return spans
@@ -109,54 +132,6 @@ def require(device: torch.device) -> None:
     if capability < LEAST_CAPABILITY:
         raise EnvironmentFault("--attention varlen needs a GPU of compute capability 8.0: take --attention sdpa")
     _ = _kernel()
-
-
-def attend(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float | None = None,
-    packing: Segments | None = None,
-    dropout: float = 0.0,
-    **others: Any,
-) -> tuple[Tensor, None]:
-    """The attention function that transformers calls.
-
-    q is ``[1, H, T, D]``, k and v are ``[1, H_kv, T, D]``, the result is ``[1, T, H, D]``.
-    """
-    if packing is None:
-        raise MagError("packed attention was called without sequence boundaries: use forward_packed")
-    kind = scores_of(module, query, scaling, others)
-    if not kind.is_plain or dropout:
-        raise UnsupportedAttention("--attention varlen has no soft caps, sinks or dropout; take --attention sdpa")
-    queries, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    if packing.keys is not None:
-        # Before the cast: the gradients of a prompt's repeated keys are added up in the type that they come in.
-        keys = keys.index_select(0, packing.keys)
-        values = values.index_select(0, packing.keys)
-    with torch.autocast(value.device.type, enabled=False):
-        output = _attention(queries, keys, values, packing, kind)
-    return output.to(value.dtype)[None], None
-
-
-def _attention(queries: Tensor, keys: Tensor, values: Tensor, packing: Segments, kind: Scores) -> Tensor:
-    """``[T, H, D]`` of queries ``[T, H, D]``, and of keys and values ``[K, H_kv, D]``."""
-    output: Tensor = _kernel()(
-        queries.to(KERNEL_DTYPE),
-        keys.to(KERNEL_DTYPE),
-        values.to(KERNEL_DTYPE),
-        packing.query_starts,
-        packing.key_starts,
-        packing.longest_query,
-        packing.longest_key,
-        scale=kind.scale,
-        window_size=(-1 if kind.window is None else kind.window - 1, 0),  # tokens before it and after it; -1: all
-        enable_gqa=queries.shape[1] != keys.shape[1],
-    )
-    return output
 
 
 @cache

@@ -18,7 +18,7 @@ from magcli.model.load import load_model
 from magcli.model.model import Model
 from magcli.rl.metrics import version_sum
 from magcli.rl.objective import TrainingSample, pack_samples, score
-from magcli.train.packing import use_packed_attention
+from magcli.train.attention import use_packed_attention
 
 FILE = Path(__file__).with_name("toys.py")
 ROW = {"id": "p1", "prompt": "a?", "answer": "3"}

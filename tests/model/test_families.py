@@ -20,8 +20,9 @@ from magcli.generate.remote.wire import Spec
 from magcli.generate.torch.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.model import Model
+from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import pack, pack_completions, use_packed_attention
+from magcli.train.packing import pack, pack_completions
 
 TOLERANCE = 1e-4
 PROMPTS = [[3 + (7 * length + 5 * index) % 93 for index in range(length)] for length in (21, 1, 12)]

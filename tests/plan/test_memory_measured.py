@@ -21,7 +21,8 @@ from magcli.model.allocator import keep_freed_memory
 from magcli.train import optim
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.attention import use_packed_attention
+from magcli.train.packing import pack
 from magcli.train.shard import shard
 
 def resident(name):

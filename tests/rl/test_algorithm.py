@@ -26,8 +26,9 @@ from magcli.rl.algorithm import (
 )
 from magcli.rl.metrics import clip_summary
 from magcli.rl.types import ClipStats
+from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 PROMPT = 4

@@ -16,7 +16,7 @@ from magcli.rl import algorithm
 from magcli.rl.algorithm import Tokens
 from magcli.rl.objective import TrainingSample, micro_batch_loss, plan
 from magcli.rl.types import Group, Objective
-from magcli.train.packing import use_packed_attention
+from magcli.train.attention import use_packed_attention
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objective.py"
 RECIPE = Objective(0.2, 0.28, "minibatch", "group")

@@ -26,7 +26,7 @@ from magcli.rl.losses import LOSSES, loss_of
 from magcli.rl.objective import TrainingSample, accumulate, micro_batch_loss, plan
 from magcli.rl.types import Group, Objective
 from magcli.stages.rl.config import Config, defaults
-from magcli.train.packing import use_packed_attention
+from magcli.train.attention import use_packed_attention
 from magcli.train.shard import ShardedModel
 
 RECORDED = json.loads(VALUES.read_text())

@@ -20,12 +20,13 @@ from magcli.rl.metrics import training_metrics
 from magcli.rl.objective import TrainingSample
 from magcli.rl.trainer import PADDING, compare, split_over_ranks, update
 from magcli.rl.types import Group, Numerics, Objective
+from magcli.train.attention import use_packed_attention
 from magcli.train.commands import RankState
 from magcli.train.controller import RankController
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 from magcli.train.shard import shard
 
 RECIPE = Objective(0.2, 0.28, "minibatch", "group")

@@ -16,10 +16,11 @@ from magcli.rl.objective import TrainingSample, accumulate, micro_batch_loss, pl
 from magcli.rl.trainer import compare, shuffled, update
 from magcli.rl.types import Group, Numerics, Objective, UpdateMetrics
 from magcli.train import optim
+from magcli.train.attention import use_packed_attention
 from magcli.train.commands import RankState
 from magcli.train.controller import OneProcess, RankController
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 from magcli.train.shard import ShardedModel
 
 RECIPE = Objective(0.2, 0.28, "minibatch", "group")

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from magcli.errors import DataError, EnvironmentFault, MagError
+from magcli.train.attention import forward_packed, use_packed_attention
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import buckets, forward_packed, pack, pack_completions, use_packed_attention
+from magcli.train.packing import pack, pack_completions
+from magcli.train.padded import buckets
 
 
 def sequences_of(lengths, seed=0):

@@ -17,9 +17,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magcli.errors import DataError, EnvironmentFault
 from magcli.train import checkpoint
+from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw, clip_and_step
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 
 FILES = ["model.safetensors", "config.json", "tokenizer.json", "trainer.pt", "state.json", "checkpoint.json"]
 

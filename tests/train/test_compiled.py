@@ -6,9 +6,9 @@ from torch._dynamo.utils import counters
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from magcli.train import compiled
+from magcli.train.attention import use_packed_attention
 from magcli.train.compiled import LateCompiler, compile_layers
 from magcli.train.distributed import Ranks
-from magcli.train.packing import use_packed_attention
 from magcli.train.sft import Example, accumulate
 from magcli.train.shard import shard
 

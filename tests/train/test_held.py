@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from magcli.train.attention import use_packed_attention
 from magcli.train.distributed import Ranks
 from magcli.train.held import HeldLinear
 from magcli.train.optim import adamw, autocast, clip_and_step
-from magcli.train.packing import use_packed_attention
 from magcli.train.sft import Example, accumulate
 from magcli.train.shard import shard
 

@@ -14,10 +14,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.model import Model
 from magcli.model.weights.slices import has_slices, sliced_tensors
+from magcli.train.attention import use_packed_attention
 from magcli.train.load_shards import load_shards
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import autocast
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 from magcli.train.shard import full_weights, shard
 
 UNEVEN = {"vocab_size": 105, "hidden_size": 24, "intermediate_size": 33, "num_hidden_layers": 3, "head_dim": 8}

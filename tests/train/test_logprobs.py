@@ -10,8 +10,9 @@ from transformers import CohereConfig, CohereForCausalLM
 from magcli.errors import EnvironmentFault
 from magcli.plan import memory
 from magcli.train import logprobs
+from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import ScorePlan, score_rows, token_logprobs
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 
 SEQUENCES = [[(7 * i + 3 * j) % 104 for j in range(n)] for i, n in enumerate((5, 40, 1, 33, 2))]
 

@@ -5,8 +5,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from magcli.train import logprobs
+from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import ScorePlan, score_rows
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 
 ROWS, HIDDEN, VOCABULARY = 37, 16, 101
 

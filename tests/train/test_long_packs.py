@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from magcli.train.packing import use_packed_attention
+from magcli.train.attention import use_packed_attention
 from magcli.train.sft import Example, accumulate, num_targets, split_examples
 from magcli.train.shard import ShardedModel
 

@@ -8,11 +8,12 @@ from transformers import AutoModelForCausalLM
 
 from magcli.errors import DataError
 from magcli.train import checkpoint, lora, optim
+from magcli.train.attention import use_packed_attention
 from magcli.train.commands import RankState
 from magcli.train.controller import OneProcess, RankController
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 from magcli.train.sft import Example, TrainStep, num_targets, split_examples
 from magcli.train.shard import ShardedModel
 

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw, autocast, clip_and_step, cosine, default_lr, set_lr
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 from magcli.train.sft import sft_loss
 
 

@@ -16,11 +16,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from magcli.errors import DataError
 from magcli.train import checkpoint
+from magcli.train.attention import use_packed_attention
 from magcli.train.background_save import BackgroundSaver
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw, clip_and_step
-from magcli.train.packing import pack, use_packed_attention
+from magcli.train.packing import pack
 from magcli.train.shard import full_weights, shard
 from magcli.train.shard_index import INDEX
 

@@ -10,11 +10,11 @@ from training_ranks import InStep, on_ranks
 
 from magcli.errors import MagError
 from magcli.model.load import load_model
+from magcli.train.attention import use_packed_attention
 from magcli.train.commands import RankState
 from magcli.train.controller import RankController
 from magcli.train.distributed import Ranks
 from magcli.train.optim import adamw
-from magcli.train.packing import use_packed_attention
 from magcli.train.sft import (
     PADDING,
     EvaluateLoss,

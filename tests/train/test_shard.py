@@ -13,10 +13,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from magcli.errors import EnvironmentFault
 from magcli.model.load import load_model
+from magcli.train.attention import use_packed_attention
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw, autocast, clip_and_step
-from magcli.train.packing import greedy_collate, pack, use_packed_attention
+from magcli.train.packing import greedy_collate, pack
 from magcli.train.shard import full_weights, micro_batches_by_rank, shard
 
 ALONE = Ranks()

@@ -13,15 +13,9 @@ from transformers import AutoModelForCausalLM
 
 from magcli.errors import EnvironmentFault
 from magcli.train import varlen
-from magcli.train.packing import (
-    NAME,
-    VARLEN_NAME,
-    forward_packed,
-    pack,
-    pack_completions,
-    segments,
-    use_packed_attention,
-)
+from magcli.train.attention import NAME, VARLEN_NAME, forward_packed, use_packed_attention
+from magcli.train.packing import pack, pack_completions
+from magcli.train.varlen import segments
 
 
 @pytest.fixture(scope="module", autouse=True)

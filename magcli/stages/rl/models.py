@@ -9,9 +9,9 @@ import torch
 from magcli.errors import usage
 from magcli.model.model import Model
 from magcli.stages.shared import training
+from magcli.train.attention import use_packed_attention
 from magcli.train.commands import RankState
 from magcli.train.optim import adamw
-from magcli.train.packing import use_packed_attention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

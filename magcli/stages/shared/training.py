@@ -18,9 +18,9 @@ from magcli.plan import formats
 from magcli.run.rundir import RunDir
 from magcli.run.settings import CHOSEN
 from magcli.train import lora
+from magcli.train.attention import use_packed_attention
 from magcli.train.load_shards import load_shards
 from magcli.train.lora import keep_stream_in_float32
-from magcli.train.packing import use_packed_attention
 from magcli.train.shard import shard
 
 if TYPE_CHECKING:
