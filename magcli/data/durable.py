@@ -74,6 +74,13 @@ def remove(path: Path) -> None:
         sync_folder(path.parent)
 
 
+def renew(output: Path) -> None:
+    """Give a finished output, and its files if it is a folder, the current time, so that make takes it for made."""
+    for path in (output, *output.glob("*")):
+        with contextlib.suppress(OSError):  # such as a file of another user
+            os.utime(path)
+
+
 def exchange(first: Path, second: Path) -> bool:
     """Let two files or folders swap their names in one step; returns False where the system cannot do that."""
     try:

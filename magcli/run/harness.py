@@ -107,7 +107,8 @@ def execute(
         has_side_outputs = all(map(os.path.exists, side_outputs))
         if not is_forced and has_side_outputs and up_to_date(targets, job):
             _keep(stage, tables, job)
-            _touch([*targets, *side_outputs])
+            for output in (*targets, *side_outputs):
+                durable.renew(Path(output))
             return
         if not tables.overwrite:
             _check_overwrite(targets, job, interrupted)
@@ -116,14 +117,6 @@ def execute(
             text = f"{stage.name}: {existing}; it will be replaced at the end"
             console.say(text, event="replaces", output=tables.output)
         _run(stage, config, tables, job, stack, rows_of_shards)
-
-
-def _touch(outputs: Sequence[str]) -> None:
-    """Give outputs, and the files of those that are folders, the current time, so that make takes them for made."""
-    for output in map(Path, outputs):
-        for path in (output, *output.glob("*")):
-            with contextlib.suppress(OSError):  # such as a file of another user
-                os.utime(path)
 
 
 def _check_paths(stage: Stage, config: Any, tables: Tables, side_outputs: Sequence[str]) -> None:

@@ -37,6 +37,7 @@ def write_gguf(run: Path, exported: Path, file: Path, console: Console) -> None:
     with durable.locked(file):
         _write_modelfile(model, beside, file.name, note, read_run(run).options, console)
         if file.exists():
+            durable.renew(file)
             console.say(f"export: {file} is up to date", event="up-to-date")
             return
         console.say(f"export: converting {exported} to {file}", event="converting")

@@ -43,6 +43,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     with durable.locked(config.out):
         note, card = _described(config, job.console)
         if _is_there(config.out, note):
+            durable.renew(config.out)
             job.console.say(f"export: {config.out} is up to date", event="up-to-date")
         else:
             _write(config, note, card)

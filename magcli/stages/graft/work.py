@@ -48,6 +48,7 @@ def _is_there(out: Path, note: dict[str, Any], job: Job) -> bool:
         all(existing.get(key) == value for key, value in note.items()),
         f"graft: {out} exists already and is a different graft; remove it or name another folder",
     )
+    durable.renew(out)
     job.console.say(f"graft: {out} is up to date", event="up-to-date")
     return True
 
