@@ -27,7 +27,7 @@ ROWS_PER_BATCH = 64
 
 def problems_with(column: str) -> pa.Schema:
     """The columns of problems, with one of JSON for what the library's scorer needs."""
-    texts = [pa.field(name, pa.string()) for name in ("id", "prompt", "answer", "source")]
+    texts = [(name, pa.string()) for name in ("id", "prompt", "answer", "source")]
     return pa.schema([*texts, json_field(column)])
 
 

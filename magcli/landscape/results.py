@@ -42,19 +42,19 @@ MEANS = ("a1", "a2", "off_plane", "reward", "reward_low", "reward_high", "differ
          "difference_high", "raw_reward", "length", "length_low", "length_high", "correct", "truncated")  # fmt: skip
 
 POINT = pa.schema(
-    [
-        pa.field("point", pa.int64()),
-        pa.field("phase", pa.string()),
-        pa.field("samples", pa.int64()),
-        *[pa.field(name, pa.float64()) for name in MEANS],
-        *[pa.field(name, pa.list_(pa.float64())) for name in PER_PROBLEM],
-    ]
+    {
+        "point": pa.int64(),
+        "phase": pa.string(),
+        "samples": pa.int64(),
+        **dict.fromkeys(MEANS, pa.float64()),
+        **dict.fromkeys(PER_PROBLEM, pa.list_(pa.float64())),
+    }
 )
 """One row per point: phase (``grid`` or ``refined``), samples per problem, coordinates, means with 95 % intervals, and
 per-problem means. ``difference`` is the reward minus that at w*, paired by problem; ``truncated`` the fraction of
 completions that reached the maximum length."""
 
-SAMPLE = pa.schema([pa.field("point", pa.int64()), *[field for field in VISIT if field.name != "digest"]])
+SAMPLE = pa.schema([("point", pa.int64()), *[field for field in VISIT if field.name != "digest"]])
 """One row per completion whose text is stored."""
 
 STYLE = {

@@ -21,12 +21,14 @@ from magcli.run.types import Result
 
 VISIT = pa.schema(
     [
-        *[pa.field(name, pa.float64()) for name in ("a1", "a2", "off_plane")],
-        pa.field("id", pa.string()),
-        pa.field("prompt", pa.string()),
+        ("a1", pa.float64()),
+        ("a2", pa.float64()),
+        ("off_plane", pa.float64()),
+        ("id", pa.string()),
+        ("prompt", pa.string()),
         *COMPLETION,
-        *[pa.field(part.name, pa.float64() if part.type == pa.float32() else part.type) for part in REWARD],
-        pa.field("digest", pa.string()),
+        *[(part.name, pa.float64() if part.type == pa.float32() else part.type) for part in REWARD],
+        ("digest", pa.string()),
     ]
 )
 """One row per completion, ordered by problem and sample: actual coordinates of the weights, completion and reward.
