@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from magcli.data.features import feature_marks, features_of
 from magcli.data.json_columns import holds_json, json_field, json_texts
 from magcli.data.plain import marked_type, plain_array, plain_type, type_marks
+from magcli.data.readable import nested_types
 from magcli.data.rebuild import fixed_size_values, is_listlike, physical_runs
 from magcli.data.shapes import NULL_KEY
 from magcli.errors import DataError
@@ -50,15 +51,7 @@ def _type_name(field: pa.Field) -> str:
 
 def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
     """The types of the values within a type."""
-    return (part for part in _parts(kind) if not pa.types.is_nested(part))
-
-
-def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """A type and all types within it."""
-    yield kind
-    if pa.types.is_nested(kind):
-        for index in range(kind.num_fields):
-            yield from _parts(kind.field(index).type)
+    return (part for part in nested_types(kind) if not pa.types.is_nested(part))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -120,7 +113,7 @@ def _refuse_variants(field: pa.Field, name: str) -> None:
     Raises:
         DataError: it has; the message names the file and the column.
     """
-    if any(_is_variant(part) for part in _parts(field.type)):
+    if any(map(_is_variant, nested_types(field.type))):
         advice = "convert it with the tool that wrote it, for example to JSON: CAST(... AS JSON) in DuckDB"
         raise DataError(f"{name}: column {field.name} has Parquet's type Variant, which cannot be read; {advice}")
 
