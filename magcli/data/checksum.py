@@ -39,6 +39,7 @@ def encode_line(fields: Mapping[str, Any], crc: int | None) -> tuple[bytes, int 
     if crc is None:
         return body + b"\n", None
     crc = zlib.crc32(body, crc)
+    # The checksum becomes the last key, in front of the closing brace.
     return body[:-1] + f', "{KEY}": "{crc:08x}"}}\n'.encode(), crc
 
 

@@ -94,6 +94,7 @@ def _with_operators(text: str) -> str:
         is_keyword = word in ("and", "or", "not", "in", "is")
         is_operand = kind in (tokenize.NAME, tokenize.STRING) and not is_keyword and not is_operator
         follows_operand = is_operand or word == ")"
+    # Pairs have no positions, which would be wrong behind a word that became shorter.
     return tokenize.untokenize(replaced)
 
 
@@ -186,6 +187,7 @@ def _is_in(left: ast.expr, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
     # 1 is in (1.0, 2).
     if not pa.types.is_string(column.type):
         column, choices = column.cast(pa.float64()), choices.cast(pa.float64())
+    # Arrow says false for a null, which is in no list and not outside of one.
     is_in = pc.is_in(column, value_set=choices)
     return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), is_in)
 
@@ -287,7 +289,7 @@ def _constant(tree: ast.expr, batch: pa.RecordBatch) -> "pa.Scalar | None":
 def _scalar(value: str | float) -> pa.Scalar:
     try:
         return pa.scalar(value)
-    except (OverflowError, UnicodeEncodeError, pa.ArrowException):
+    except (OverflowError, UnicodeEncodeError, pa.ArrowException):  # more than 64 bits, or a lone surrogate
         raise UsageError(f"{value!a} cannot be the value of a column") from None
 
 

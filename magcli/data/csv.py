@@ -31,6 +31,7 @@ from magcli.errors import DataError, first_line
 
 PATTERNS = {
     pa.int64(): "^-?(0|[1-9][0-9]{0,18})$",
+    # Whole numbers of up to 15 digits, which are exact; numbers with an exponent; numbers with decimals.
     pa.float64(): r"^-?((0|[1-9][0-9]{0,14})|(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)|(0|[1-9][0-9]*)\.[0-9]+)$",
     pa.bool_(): "^(true|false|True|False|TRUE|FALSE)$",
 }
@@ -66,6 +67,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
     file = Cells(str(path), opener(path), _delimiter(path), block)
     if manifest is not None:
         schema = _readable(manifest.schema)
+        # In a table of one column an empty line is a null.
         rows = _typed(_cells(file, _header(file), bad, keep_empty=True), schema)
         return Source(file.name, schema, rows, manifest.chain, digest, manifest.rows)
     source = open_cells(file, bad)
@@ -169,6 +171,7 @@ def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> R
         return "skip"
 
     convert = arrow_csv.ConvertOptions(
+        # Bytes, because a cell that is not UTF-8 would end the whole file as text.
         column_types={name: pa.binary() for name in names},
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -258,6 +261,7 @@ def _matching(batch: pa.RecordBatch, names: Sequence[str], kind: pa.DataType) ->
     width = max(1, MATCHED // max(1, batch.num_rows))
     for start in range(0, len(names), width):
         group = names[start : start + width]
+        # One array, column after column, as the matches are laid out below.
         cells = pa.concat_arrays([batch.column(name) for name in group])
         matches = pc.match_substring_regex(cells, PATTERNS[kind]).fill_null(True)
         by_column = matches.to_numpy(zero_copy_only=False).reshape(len(group), batch.num_rows)
@@ -272,6 +276,7 @@ def _in_range(column: pa.Array, kind: pa.DataType) -> bool:
         return False
     if not pa.types.is_floating(kind):
         return True
+    # 1e999 matches the pattern, and is infinite.
     are_finite = pc.all(pc.is_finite(values)).as_py()
     return are_finite is not False  # it is None if all cells are null
 

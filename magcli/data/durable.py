@@ -103,6 +103,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     temp = temp_path(path)
     remove_stale(path)
     try:
+        # Exclusively, so that a link which somebody else put there is not followed.
         with disk_errors(path), open(temp, "xb+") as file:
             yield file
             sync(file)
@@ -138,6 +139,7 @@ def _replace_folder(new: Path, path: Path, old: Path) -> None:
         if exchange(new, path):
             sync_folder(path.parent)
             return
+        # After a kill between these two steps ``remove_stale`` gives the older folder its name back.
         os.replace(path, old)
     rename(new, path)
 
@@ -158,6 +160,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # Errors about other files are not of this output, and go to whoever reads these.
         if error.errno not in DISK_ERRORS or (error.filename and not _concerns(Path(error.filename), path)):
             raise
         reason = error.strerror or str(error)
@@ -201,8 +204,8 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it is alive, and of another user
+        pass
     return True
 
 
@@ -230,6 +233,7 @@ def locked(path: Path) -> Iterator[None]:
         os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename} since {started}".encode(), 0)
         yield
     finally:
+        # While it is locked: after that, the file may be the lock of the next process.
         lock.unlink(missing_ok=True)
         os.close(handle)
 
@@ -248,7 +252,7 @@ def is_locked(path: Path) -> bool:
         owner = OWNER.match(_entry(handle))
         if owner and owner[2] == os.uname().nodename and not _alive(int(owner[1])):
             return False
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several may ask at once
     except BlockingIOError:
         return True
     finally:
@@ -274,6 +278,7 @@ def _acquire(lock: Path, path: Path) -> int:
             owner = _owner(handle)
             os.close(handle)
             raise UsageError(f"{path} is being written by {owner}; wait for it or choose another output") from None
+        # A lock on a file that was removed after it was opened keeps nobody out.
         if _same_file(handle, lock):
             return handle
         os.close(handle)

@@ -111,7 +111,7 @@ def source(
         try:
             while part := list(islice(numbered, ROWS_PER_BATCH)):
                 yield from_rows(part, schema)
-        except DataError:
+        except DataError:  # says already what is wrong with which row
             raise
         except Exception as error:
             raise DataError(f"{request.text}: {type(error).__name__}: {first_line(error)}") from error

@@ -11,6 +11,7 @@ from magcli.data.rebuild import validity
 SECOND, MINUTE, HOUR, DAY = 10**9, 60 * 10**9, 3600 * 10**9, 86400 * 10**9
 """In nanoseconds."""
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+# Years, months, days, hours, minutes; then the sign, the whole number and the decimals of the seconds.
 TEXT = re.compile(
     r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d{1,9}))?S)?)?"
 )
@@ -52,6 +53,7 @@ def interval_of(text: str) -> pa.MonthDayNano:
         ValueError: it is not such a text.
     """
     match = TEXT.fullmatch(text)
+    # ``P`` and ``PT`` match, but say nothing.
     if match is None or not any(match.groups()):
         raise ValueError(f"{text!r} is not an interval such as P1M2DT3S")
     # The sign of the seconds is also that of their decimals.

@@ -52,7 +52,7 @@ class Texts(NamedTuple):
 
     read: Callable[[], Iterator[bytes]]
     noun: str
-    head: Callable[[], bytes]
+    head: Callable[[], bytes] = bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,11 @@ class Style:
 
 @cache
 def _encoder(item: str, key: str, ascii: bool) -> Callable[[Any], str]:
+    # One encoder a style, not one a row.
     return json.JSONEncoder(ensure_ascii=ascii, allow_nan=False, separators=(item, key)).encode
 
 
+# Of the styles that fit all lines the first one is used, so those of ``json`` and of JavaScript come first.
 SPACINGS = ((", ", ": "), (",", ":"), (", ", ":"), (",", ": "))
 STYLES = [Style(*spacing, ascii, slash) for spacing in SPACINGS for ascii in (False, True) for slash in (False, True)]
 
@@ -97,6 +99,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
         rows = _rows(texts, manifest.schema, bad)
         return Source(str(path), manifest.schema, rows, manifest.chain, digest, manifest.rows)
     source = open_texts(texts, str(path), bad)
+    # Only a single object can be a table of columns.
     if is_json(path) and source.total == 1 and texts.noun == "line":
         _refuse_columns(texts, str(path))
     source.sha256 = digest
@@ -124,6 +127,7 @@ def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
         DataError: no usable row.
     """
     style = Style() if texts.noun == "element" else None  # only lines have one that is used again
+    # Bad rows are reported by the pass that reads the values, so that each is counted once.
     schema, total = scan(_parsed(texts, ignore), style)
     if not total:
         raise DataError(_without_rows(texts, name))
@@ -193,6 +197,7 @@ def _first_signs(opened: Opener, name: str) -> str:
     signs = b""
     for piece in _split(opened, name, _pieces):
         without_space = b"".join(piece.removeprefix(codecs.BOM_UTF8).split(maxsplit=2))
+        # A piece may be all white space, or have only the first sign.
         signs += without_space[:2]
         if len(signs) >= 2:
             break
@@ -235,7 +240,9 @@ def elements(file: BinaryIO, name: str, *, alone: bool = True) -> Iterator[bytes
                 quoted = not quoted
             elif sign in (b"[", b"{"):
                 depth += 1
-                start = at if depth == 1 else start
+                start = at if depth == 1 else start  # behind the bracket of the array itself
+            # A comma or a closing bracket; in a string the match is an escape. A brace that closes nothing is the
+            # parser's to refuse.
             elif not quoted and (depth > 1 or sign != b"}"):
                 if depth == 1:
                     yield bytes(text[start : at - 1]).strip()
@@ -285,6 +292,7 @@ def _parsed(texts: Texts, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         reason, text, row = _parse(line)
         if reason:
+            # A row may have many megabytes; its id is near its start.
             match = ID.search(line, 0, 1 << 16)
             location = match[1].decode("utf-8", "replace").strip('"') if match else f"{texts.noun} {number}"
             bad(location, reason, line[:500].decode("utf-8", "replace").rstrip("\n"))
@@ -297,6 +305,7 @@ def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
     if len(line) > ROW_LIMIT:
         return "line-too-large", "", {}
     try:
+        # Of files that were joined each may begin with a byte-order mark.
         text = line.decode("utf-8-sig")
         row = json.loads(text)
     except UnicodeDecodeError:
@@ -345,6 +354,7 @@ def scan(lines: Iterator[tuple[str, dict[str, Any]]], style: Style | None = None
 
 def _possible(styles: list[Style], line: str, row: Mapping[str, Any]) -> list[Style]:
     """The styles that reproduce this line, or all if none does."""
+    # To encode a row again takes time, so only lines that tell styles apart are tried.
     has_one_spacing = len({(style.item, style.key) for style in styles}) == 1
     shows_ascii = (not line.isascii() or "\\u" in line) and len({style.ascii for style in styles}) > 1
     shows_slash = "/" in line and len({style.slash for style in styles}) > 1
@@ -401,6 +411,7 @@ def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
     absent = {field.name for field in batch.schema if ABSENT_KEY in (field.metadata or {})}
     texts = [is_json_text(field) for field in batch.schema]
     for values in zip(*columns, strict=True):
+        # Stored JSON text goes into the line as it is: parsed and written again, its numbers could change.
         if any(texts):
             yield _line_with_texts(names, values, texts, absent, style)
             continue

@@ -181,6 +181,7 @@ def with_manifest(path: Path, schema: pa.Schema, make: Callable[[BinaryIO], Text
     with durable.atomic_file(path) as file:
         sink = ManifestSink(make(file), file, schema)
         yield sink
+        # Before the file appears: with the manifest of an older one it would count as damaged.
         remove_side_file(path, MANIFEST)
     with durable.atomic_file(hidden_path(path, MANIFEST)) as file:
         file.write(sink.manifest.encode())

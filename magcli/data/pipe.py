@@ -49,6 +49,7 @@ def read(raw: io.FileIO, name: str, bad: BadRow) -> Source:
             raise DataError(f"{name} is a zip archive; give a log of inspect_ai (.eval) by its name, unpack any other")
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise DataError(f"{name} is neither Arrow, Parquet, JSON nor CSV{foreign(head)}")
+        # Anything else goes to the reader of Arrow streams, which says what is wrong.
         return arrow.open_stream(pipe, name)
     copy, digest = _copied(pipe, name)
     source = _open(copy, name, bad)

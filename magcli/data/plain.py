@@ -78,6 +78,7 @@ def type_marks(kind: pa.DataType) -> dict[bytes, bytes]:
     stored = stored_type(kind)
     if stored == plain_type(kind):
         return {}
+    # A type alone cannot be serialized, a schema with one column can.
     return {TYPE_KEY: base64.b64encode(pa.schema([pa.field("", stored)]).serialize().to_pybytes())}
 
 
@@ -145,13 +146,16 @@ def _folded_lists(values: pa.Array, kind: pa.DataType, levels: int, array: pa.Ar
     mask = array.is_null() if array.null_count else None
     while kinds:
         inner = kinds.pop()
-        nested = pa.FixedSizeListArray.from_arrays(nested, type=inner, mask=None if kinds else mask)
+        nested = pa.FixedSizeListArray.from_arrays(
+            nested, type=inner, mask=None if kinds else mask
+        )  # only a whole tensor is null
     return nested
 
 
 def _order(tensor: pa.FixedShapeTensorType, rows: int, *, to_logical: bool) -> pa.Array:
     """Where each value of the logical order is in the stored one, or the other way round."""
     size = prod(tensor.shape)
+    # For each value in logical order, its number in storage order; ``argsort`` inverts a permutation.
     order = np.arange(size).reshape(tensor.shape).transpose(tensor.permutation).ravel()
     if not to_logical:
         order = np.argsort(order)

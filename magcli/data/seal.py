@@ -35,6 +35,7 @@ def patch(file: BinaryIO) -> str:
     """Compute the digest of a finished file and write it into its placeholder; returns the digest."""
     file.flush()
     with mmap.mmap(file.fileno(), 0) as data:
+        # The last one: a value in the table may look like it.
         at = data.rfind(MARK + BLANK) + len(MARK)
         digest = hashlib.sha256(data).hexdigest()
         data[at : at + 64] = digest.encode()
@@ -213,6 +214,7 @@ def open_json(text: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
     check = value.pop("check")
+    # The text as well, since the same values could be written in another way.
     if check != hash_text(pack(value)) or seal_json(value).encode() != text:
         raise ValueError("content and checksum differ")
     return dict(value)

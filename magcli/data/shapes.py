@@ -144,6 +144,7 @@ def _common_number(left: Shape, right: Shape) -> Shape | None:
     return "wide" if kinds == {"int64", "wide"} else None
 
 
+# The rows of a file have few different shapes, which are unified again and again.
 @lru_cache(maxsize=1 << 14)
 def _unify_nested(left: Shape, right: Shape) -> Shape | None:
     """The shape of two lists, or of two structs."""

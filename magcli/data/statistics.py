@@ -51,6 +51,7 @@ class ColumnStatistics:
             return
         self.low = low if self.low is None else min(self.low, low)
         self.high = high if self.high is None else max(self.high, high)
+        # Integers beyond 2^53 are rounded, which the digits of a mean do not show.
         self.total += pc.sum(column.cast(pa.float64(), safe=False)).as_py()
 
     def _add_texts(self, column: pa.Array) -> None:

@@ -38,7 +38,7 @@ from magcli.data import (
 from magcli.data.manifest import SIDE_FILES, Chain, merge
 from magcli.data.packed import PACKED
 from magcli.data.schema import common_schema, conform
-from magcli.data.source import LOST, BadRow, Rows, Sink, Source
+from magcli.data.source import LOST, BadRow, Rows, Sink, Source, total_rows
 from magcli.data.source import ignore as ignore
 from magcli.errors import DataError, UsageError, first_line, usage
 
@@ -126,6 +126,7 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
     if path.is_dir():
         return _open_folder(path, "", bad, head)
     if not path.exists():
+        # A folder of this name comes before a library or a hub id of it.
         before, colon, split = name.partition(":")
         if colon and Path(before).is_dir():
             return _open_folder(Path(before), split, bad, head)
@@ -202,12 +203,9 @@ def _joined(name: str, parts: Sequence[Source]) -> Source:
     schema = common_schema([part.schema for part in parts])
     batches = itertools.chain.from_iterable(part.rows for part in parts)
     rows = (conform(batch, schema) for batch in batches)
-    # The number of rows is unknown if that of one file is.
-    totals = [part.total for part in parts if part.total is not None]
-    total = sum(totals) if len(totals) == len(parts) else None
     chain = merge([part.chain for part in parts])
     digest = seal.hash_text("".join(part.sha256 for part in parts))
-    return Source(name, schema, rows, chain, digest, total)
+    return Source(name, schema, rows, chain, digest, total_rows(parts))
 
 
 def _text_suffix(kind: str) -> str:
@@ -269,6 +267,7 @@ def write(name: str, schema: pa.Schema, head: str, form: str = "") -> Iterator[S
     path = Path(stream.target(name))
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = suffix(path)
+    # Text has plain values; the manifest records their types.
     if kind in (*LINES, ".csv"):
         with SINKS[kind](path, schema, head) as sink:
             yield sink

@@ -8,7 +8,7 @@ from magcli.console import Console
 from magcli.data import table
 from magcli.errors import MagError
 from magcli.run import layout, trial, validation
-from magcli.run.job import CountedInputs, Drops, Job
+from magcli.run.job import Drops, Job
 from magcli.run.stage import Stage
 
 
@@ -58,9 +58,7 @@ def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console)
     assert stage.preview is not None
     job = Job(stage.name, console, Drops(keep=False))
     sources = [table.read(name, job.drops.unread) for name in inputs]
-    schemas = [source.schema for source in sources]  # before ``arrange`` changes them
-    named = layout.arrange(stage, config, sources)
-    job.inputs = CountedInputs(sources, schemas, named)
+    job.inputs = layout.joined(stage, config, sources)
     job.total = job.inputs.total
     columns = stage.reads(config) or ()
     where = ", ".join(inputs)

@@ -84,6 +84,7 @@ def result_of(rows: list[dict[str, Any]], decisions: list[Decision], schema: pa.
     retry = False
     for row, decision in zip(rows, decisions, strict=True):
         if isinstance(decision, Retry):
+            # One failure is enough: the rows of a unit are journaled together or not at all.
             retry = True
             decision = decision.decision
         if isinstance(decision, Drop):

@@ -51,6 +51,7 @@ def _guard(worker: int, mark: str) -> None:
     with suppress(ProcessLookupError):
         process = os.dup2(os.pidfd_open(worker), 0)  # nothing else stays open, above all not the worker's socket
         os.closerange(1, 1 << 16)
+        # Else the worker has ended already, and its number may be that of another process.
         if os.getppid() == worker:
             select.select([process], [], [])
     with suppress(ProcessLookupError, PermissionError):
@@ -61,6 +62,7 @@ def _guard(worker: int, mark: str) -> None:
 def end(mark: str) -> None:
     """Kill all processes with a mark but this one, until none is left that was not killed."""
     killed: set[int] = set()
+    # Again until nothing is new, as a process may start others while the list is read.
     while members := set(_members(mark)) - killed:
         for pid in members:
             with suppress(ProcessLookupError, PermissionError):

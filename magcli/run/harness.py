@@ -92,6 +92,7 @@ def execute(
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output, whole=whole)
     targets = [*tables.targets, *stage.more_tables(config)]
     side_outputs = [str(path) for path in stage.side_outputs(config)]
+    # Before anything is opened or locked, as a wrong path may name what would be overwritten.
     _check_paths(stage, config, tables, side_outputs)
     with contextlib.ExitStack() as stack:
         for target in targets:
@@ -111,6 +112,7 @@ def execute(
             return
         if not tables.overwrite:
             _check_overwrite(targets, job, interrupted)
+        # Said at the start, so that a wrong command can be stopped before the table is replaced.
         existing = "" if tables.restart else _replaced(tables, job)
         if existing:
             text = f"{stage.name}: {existing}; it will be replaced at the end"
@@ -155,9 +157,7 @@ def open_inputs(stage: Stage, config: Any, tables: Tables, unread: BadRow) -> Co
     bad = table.ignore if later else unread
     head = stage.head(config)
     sources = [table.read(name, bad, head) for name in tables.inputs]
-    schemas = [source.schema for source in sources]  # before ``arrange`` changes them
-    named = layout.arrange(stage, config, sources)
-    inputs = CountedInputs(sources, schemas, named)
+    inputs = layout.joined(stage, config, sources)
     if tables.limit:
         inputs.select_first(tables.limit)
     if tables.shard:
@@ -219,6 +219,7 @@ def _run(
         rows_out = _write(made, schema, tables, job)
     if job.journal is not None:
         job.journal.remove()
+    # After the output has appeared: a kill before that leaves all that the same command resumes from.
     _remove_unfinished(tables)
     _report(job, rows_out, started, tables)
     if job.whole is None:
@@ -249,6 +250,7 @@ def _dropped_table(job: Job, name: str | None, schema: pa.Schema) -> Iterator[No
         try:
             yield
         except MagError:
+            # With no rows out: its rows say why the command failed.
             if job.drops.table.is_open and job.drops.table.num_rows:
                 job.drops.table.finish(job.history(0))
             raise
@@ -369,6 +371,7 @@ def _replaced(tables: Tables, job: Job) -> str:
     earlier = json.loads(seal.pack(made.config))
     now = json.loads(seal.pack(job.settings))
     changed = changes(earlier, now)
+    # Without inputs nothing else can differ, so the output was made by this command.
     if not changed and made.version == __version__ and not job.sources:
         return ""
     return f"{tables.output} was made with {changed or 'other inputs or another version'}"
@@ -380,6 +383,7 @@ def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:
         return False
     if [source.sha256 for source in link.inputs] != digests:
         return False
+    # As text, because the settings in a history have gone through JSON.
     return seal.pack(fingerprint(link.config)) == seal.pack(fingerprint(job.settings))
 
 
@@ -394,6 +398,7 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
     made = job.history(0)[-1]
     settings = {key: value for key, value in made.config.items() if key != CHOSEN}
     head = seal.pack({"config": settings, "stage": made.stage, "version": made.version})
+    # The next command of a pipe gets rows as they come; a file has the same bytes however its rows came.
     batches = rows if stream.is_stream(tables.output) else table.rechunk(rows)
     with contextlib.closing(rows), table.write(tables.output, schema, head, tables.format) as sink:  # type: ignore[type-var]
         for batch in batches:
@@ -445,6 +450,7 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
         }
         if job.tally:
             note[TALLY] = dict(job.tally)
+        # That of an earlier version too, a visible file, which nothing would replace.
         manifest.remove_side_file(Path(tables.output), manifest.NOTE)
         with durable.atomic_file(_note_of(tables)) as file:
             file.write((json.dumps(note, indent=1, default=str) + "\n").encode())

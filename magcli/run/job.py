@@ -14,7 +14,7 @@ from magcli.console import Console
 from magcli.data import manifest
 from magcli.data.schema import common_schema, conform
 from magcli.data.selection import first
-from magcli.data.source import NOT_UTF8, Rows, Source
+from magcli.data.source import NOT_UTF8, Rows, Source, total_rows
 from magcli.data.values import to_rows
 from magcli.errors import usage
 from magcli.run.dropped import DroppedTable
@@ -215,20 +215,13 @@ class CountedInputs:
     ``schemas`` are those of the tables as they are, ``named`` the columns that are read under another name.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        schemas: Sequence[pa.Schema] | None = None,
-        named: Sequence[Named] = (),
-    ) -> None:
+    def __init__(self, sources: Sequence[Source], schemas: Sequence[pa.Schema], named: Sequence[Named]) -> None:
         self.sources = sources
         self.count = 0
-        present_schemas = [source.schema for source in sources]
-        self.schemas = schemas or present_schemas
+        self.schemas = schemas
         self.named = named
-        self.schema = common_schema(present_schemas)
-        totals = [source.total for source in sources if source.total is not None]
-        self.total = sum(totals) if len(totals) == len(sources) else None
+        self.schema = common_schema([source.schema for source in sources])
+        self.total = total_rows(sources)
         self.bounds: tuple[int, int] | None = None
         self.limit: int | None = None
 

@@ -29,6 +29,7 @@ def check(link: Link, name: str, console: Console, *, allow_empty: bool) -> None
             why = f"{link.rows_in:,} rows in, dropped {_reasons(link.dropped)}"
         written = "the output" if name == "-" else name
         raise DataError(f"{link.stage}: {written} has no rows: {why}; --allow-empty makes that a success")
+    # Only of a success: the errors above name the reasons.
     _warn_of_most(link, console)
 
 

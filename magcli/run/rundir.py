@@ -33,7 +33,7 @@ from magcli import __version__
 from magcli.console import Console
 from magcli.data import checksum, durable, manifest
 from magcli.errors import DataError, UsageError
-from magcli.run.settings import CHOSEN, changes, fingerprint, with_reason
+from magcli.run.settings import CHOSEN, changes, fingerprint, unequal, with_reason
 
 INPUTS = "inputs.json"
 NOT_OPTIONS = ("command", "version", "inputs")
@@ -86,6 +86,7 @@ class RunDir:
             folder = cls(path)
             if restart and folder.note_path.exists():
                 shutil.rmtree(path)
+            # As it will be read again: tuples as lists, paths as text.
             identity = json.loads(json.dumps({"command": stage, "version": __version__, **settings}, default=str))
             _claim(folder, identity, lengths)
             yield folder
@@ -174,6 +175,7 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
     notes = recorded.pop(CHOSEN, {})
     changed = changes(recorded, identity)
     if changed:
+        # A command that failed at its start, such as on a typo, may be corrected.
         if not _has_work(folder):
             _write_note(note, identity)
             return
@@ -206,10 +208,8 @@ def _way_on(folder: RunDir) -> str:
 
 def _is_longer(recorded: Mapping[str, Any], identity: Mapping[str, Any], lengths: Sequence[str]) -> bool:
     """Whether settings differ only by larger values of the options that say how long a run is."""
-    before = fingerprint(recorded)
-    now = fingerprint(identity)
-    changed = {key for key in {**before, **now} if before.get(key) != now.get(key)}
-    if not changed <= set(lengths):
+    changed = unequal(fingerprint(recorded), fingerprint(identity))
+    if not set(changed) <= set(lengths):
         return False
     return all(_length(identity[key]) > _length(recorded[key]) for key in changed)
 
@@ -243,6 +243,7 @@ def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
 
 def _has_work(folder: RunDir) -> bool:
     """Whether a run has written any result; one that failed at its start, for example on a typo, has not."""
+    # What a run writes before its first result.
     start_files = (folder.note_path, folder.path / INPUTS)
     results = (path for path in folder.path.rglob("*") if path.is_file() and path not in start_files)
     return any(path.stat().st_size for path in results)
@@ -286,6 +287,7 @@ def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console)
     runs = [read_run(folder)]
     while True:
         earlier = _run_of(runs[0].started_from)
+        # A run may have been repeated from a model that came from it.
         if earlier is None or earlier in [run.folder for run in runs]:
             break
         if _changed(runs[0], digest):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from magcli.data.manifest import Chain, Link
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError, UsageError
-from magcli.run.settings import CHOSEN, fingerprint
+from magcli.run.settings import CHOSEN, fingerprint, unequal
 
 KEY = "shard"
 """The key of a link's configuration for the shard that the stage processed."""
@@ -50,6 +50,7 @@ def parse(text: str) -> Shard:
 
 def bounds(shard: Shard, total: int) -> tuple[int, int]:
     """The shard's first row of ``total``, and the row after its last one."""
+    # Whole divisions of the same products, so that a shard ends where the next one begins.
     first = total * (shard.number - 1) // shard.out_of
     end = total * shard.number // shard.out_of
     return first, end
@@ -116,7 +117,7 @@ def _check_alike(first: Part, part: Part) -> None:
     """Refuse a shard of another run: all but its number and its results must be equal."""
     expected = _identity(first)
     identity = _identity(part)
-    differ = [name for name in {**expected, **identity} if expected.get(name) != identity.get(name)]
+    differ = unequal(expected, identity)
     if differ:
         differences = [f"{name} {identity.get(name)!r} (other: {expected.get(name)!r})" for name in differ]
         changes = "; ".join(differences)

@@ -129,6 +129,7 @@ def declared(name: str, module: ModuleType) -> Stage:
     """
     hooks = _hooks(module)
     work = f"{module.__name__}.work" if hasattr(module, "__path__") else ""
+    # ``find_spec`` of a submodule imports its package, which is imported already.
     if not work or find_spec(work) is None:
         work = ""
         if "run" not in hooks:

@@ -161,6 +161,7 @@ class Uploader:
 
     def close(self, *, completed: bool) -> None:
         """Wait some time until the tracker has the rest."""
+        # Before the event, so that the thread which it wakes sees it.
         self._closing = True
         self._wake.set()
         self._thread.join(FINISH_TIMEOUT if completed else ABORT_TIMEOUT)
@@ -180,9 +181,11 @@ class Uploader:
             while not closing:
                 self._wake.wait()
                 self._wake.clear()
+                # Read before the lines: those of an upload before ``close`` are all there then.
                 closing = self._closing
                 while sent < len(self._lines):
                     line = self._lines[sent]
+                    # Of a resumed run the tracker has the first updates already.
                     if line["step"] > self._tracker.last_step:
                         samples = self._source.samples_of(line["step"])
                         self._tracker.log(line["step"], metric_values(line), samples)
