@@ -28,6 +28,8 @@ MAX_BAR_WIDTH = 40.0
 """Maximum width of a stacked column."""
 
 Values = Sequence[float | None]
+Label = tuple[float, str]
+"""Where a number of an axis is, in pixels along it, and its text."""
 
 
 class Frame(NamedTuple):
@@ -140,6 +142,7 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
+    # An axis needs an extent: of zeros only up to 1, else from the only value to 0.
     if low == high == 0:
         return 0.0, 1.0
     if low == high:
@@ -204,7 +207,7 @@ def draw(chart: Chart) -> Markup:
     if chart.kind == "stack":
         parts += _stack(chart, axes)
     else:
-        parts += [_band(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
+        parts += [band(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
         parts += [_line(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
     parts.append(Markup(f'<line class="cursor" y1="{frame.top}" y2="{frame.bottom}" x1="0" x2="0"/>'))
     body = Markup("").join(parts)
@@ -245,21 +248,26 @@ def _columns(chart: Chart) -> list[list[float]]:
 
 def _grid(chart: Chart, axes: Axes) -> Markup:
     """The horizontal lines with their values, the numbers of updates below the plot, and the name of that axis."""
-    frame = chart.frame
-    parts = []
+    values = ticks(axes.y.low, axes.y.high, chart.frame.num_ticks)
+    heights = [(rounded(axes.y.at(value)), _tick(value, chart)) for value in values]
+    # Ticks of a short axis may lie between updates.
+    updates = [update for update in ticks(axes.x.low, axes.x.high, 6) if update == int(update)]
+    numbers = [(rounded(axes.x.at(update)), number(update)) for update in updates]
+    return grid(chart.frame, heights, numbers, chart.x_name)
+
+
+def grid(frame: Frame, heights: Iterable[Label], numbers: Iterable[Label], x_name: str) -> Markup:
+    """Horizontal lines with their labels, the labels below the plot, and the name of the horizontal axis."""
     line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>')
     beside = Markup('<text x="{}" y="{}" class="end">{}</text>')
-    for value in ticks(axes.y.low, axes.y.high, frame.num_ticks):
-        y = rounded(axes.y.at(value))
+    parts = []
+    for y, text in heights:
         parts.append(line.format(frame.left, frame.right, y, y))
-        parts.append(beside.format(frame.left - 6, rounded(y + 4), _tick(value, chart)))
+        parts.append(beside.format(frame.left - 6, rounded(y + 4), text))
     below = Markup('<text x="{}" y="{}" class="middle">{}</text>')
-    for update in ticks(axes.x.low, axes.x.high, 6):
-        if update == int(update):  # ticks of a short axis may lie between updates
-            x = rounded(axes.x.at(update))
-            parts.append(below.format(x, frame.bottom + 16, number(update)))
+    parts += [below.format(x, frame.bottom + 16, text) for x, text in numbers]
     name = Markup('<text x="{}" y="{}" class="end soft">{}</text>')
-    parts.append(name.format(frame.right, frame.height - 3, chart.x_name))
+    parts.append(name.format(frame.right, frame.height - 3, x_name))
     return Markup("").join(parts)
 
 
@@ -279,37 +287,39 @@ def _mark(mark: Mark, axes: Axes, frame: Frame) -> Markup:
 
 def _line(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
     """A line through the values that are not missing, with dots if there are few."""
-    points = _points(x, series.values, axes)
+    points = points_of(x, series.values, axes)
     colour = index % COLOURS
     if not points:
         return Markup("")
-    path = Markup('<path class="line c{}" d="M{}"/>').format(colour, _path(points))
+    path = Markup('<path class="line c{}" d="M{}"/>').format(colour, path_of(points))
     if len(points) > MAX_DOTS:
         return path
     dots = [Markup('<circle class="f{}" cx="{}" cy="{}" r="2.5"/>').format(colour, *point) for point in points]
     return path + Markup("").join(dots)
 
 
-def _band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
+def band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
     """The confidence band: an outline along the upper bounds from left to right, and back along the lower ones."""
-    above = _points(x, series.high, axes)
-    below = _points(x, series.low, axes)
+    above = points_of(x, series.high, axes)
+    below = points_of(x, series.low, axes)
     if min(len(above), len(below)) < 2:
         return Markup("")
-    outline = _path(above + below[::-1])
+    outline = path_of(above + below[::-1])
     return Markup('<polygon class="band f{}" points="{}"/>').format(index % COLOURS, outline)
 
 
-def _points(x: Sequence[float], values: Values, axes: Axes) -> list[tuple[float, float]]:
+def points_of(x: Sequence[float], values: Values, axes: Axes) -> list[tuple[float, float]]:
     """The coordinates of the values that are not missing; none where a series has no such values."""
     return [
         (rounded(axes.x.at(update)), rounded(axes.y.at(value)))
+        # A series without an interval has no bounds at all.
         for update, value in zip(x, values, strict=False)
         if value is not None
     ]
 
 
-def _path(points: Iterable[tuple[float, float]]) -> str:
+def path_of(points: Iterable[tuple[float, float]]) -> str:
+    """Points as SVG writes them."""
     return " ".join(f"{x},{y}" for x, y in points)
 
 
@@ -335,6 +345,7 @@ def _stack(chart: Chart, axes: Axes) -> list[Markup]:
 
 def _column_width(chart: Chart) -> float:
     plot_width = chart.frame.right - chart.frame.left
+    # A fifth of the place of each column is the gap to the next one.
     width = 0.8 * plot_width / len(chart.x)
     return min(max(1.0, width), MAX_BAR_WIDTH)
 

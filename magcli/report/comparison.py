@@ -43,6 +43,7 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     differ = {}
     for name in names:
         values = [options_of_run.get(name) for options_of_run in settings]
+        # Not a set: values may be lists, which have no hash.
         are_equal = all(value == values[0] for value in values)
         if not are_equal:
             differ[name] = values
@@ -73,11 +74,17 @@ def end_of(lines: Sequence[Line]) -> dict[str, Any]:
 def accuracy(end: Mapping[str, Any]) -> str:
     """The last accuracy on held-out problems in percent, with its interval."""
     value, low, high = (end.get(name) for name in ACCURACY)
+    return in_percent(value, low, high) or "-"
+
+
+def in_percent(value: float | None, low: float | None, high: float | None, sign: str = "") -> str:
+    """A share in percent with its interval, if it has one; empty without a share. ``sign``: ``+`` for differences."""
     if value is None:
-        return "-"
+        return ""
+    text = f"{100 * value:{sign}.1f}"
     if low is None or high is None:
-        return f"{100 * value:.1f}"
-    return f"{100 * value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+        return text
+    return f"{text} [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
 
 
 def verdict(row: Mapping[str, Any], first: str) -> str:

@@ -74,6 +74,7 @@ def _step(link: Link, tables: Sequence[Table]) -> Step:
         elif table.path.name not in file_names:
             file_names.append(table.path.name)
     num_outcomes = link.rows_out + sum(link.dropped.values())
+    # Shares are of what is more: a stage may make several rows of one.
     total = max(link.rows_in, num_outcomes, 1)
     makes_rows = num_outcomes > link.rows_in  # several of one
     written = "out" if makes_rows else "kept"

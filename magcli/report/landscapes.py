@@ -155,6 +155,7 @@ def _repeated(data: Mapping[str, Any]) -> list[str]:
 
 
 def _data_url(folder: Path, stem: str) -> str:
+    # The sharper one first, if it is small enough.
     for ending, kind in KINDS:
         path = folder / f"{stem}.{ending}"
         if path.is_file() and 0 < path.stat().st_size <= MAX_BYTES:

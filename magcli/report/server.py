@@ -72,6 +72,7 @@ class PageServer:
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # The loop ends, then the socket closes; threads that still answer are daemons.
         self._server.shutdown()
         self._server.server_close()
 
@@ -119,6 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _has_token(self, query: str) -> bool:
         token = parse_qs(query).get("token", [""])[0]
         # In a time that does not depend on how much of it is right.
+        # Bytes, because it takes texts in ASCII only.
         return secrets.compare_digest(token.encode(errors="replace"), self.server.token.encode())
 
     def _send(self, status: HTTPStatus, answer: Answer) -> None:

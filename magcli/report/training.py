@@ -124,6 +124,7 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     charts = _charts(points, sizes, unit, marks, specs, of_rl)
     accuracy = _accuracy_chart(logged, unit, marks)
     if accuracy is not None:
+        # Charts without data are left out, so there may be fewer before it.
         charts.insert(min(ACCURACY_CHART, len(charts)), accuracy)
     facts = [_progress(trained, lines, unit)]
     if trained.started_from:
@@ -177,6 +178,7 @@ def _aggregate(name: str, values: Sequence[Any]) -> Any:
             for key, count in counts.items():
                 totals[key] = totals.get(key, 0) + count
         return {key: total / len(values) for key, total in totals.items()}
+    # Texts have no mean; the last one is the newest.
     if not all(isinstance(value, int | float) for value in values):
         return values[-1]
     if name.endswith("_max"):
@@ -330,6 +332,7 @@ def reward_errors(run: Path) -> dict[int, float]:
     return {step: error for step, error in errors.items() if error is not None}
 
 
+# The time of writing is part of the key, so a table that a resumed run has written again is read again.
 @cache
 def _reward_error(path: Path, written_at: int) -> float | None:
     """That of one update; a page that follows a run reads each table once."""
@@ -409,6 +412,7 @@ def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
 def _spread(numbers: Sequence[int], wanted: int) -> list[int]:
     """At most ``wanted`` of the numbers, evenly spaced from the first to the last."""
     count = min(wanted, len(numbers))
+    # As many places from the first to the last; with one it is the first.
     indices = np.linspace(0, len(numbers) - 1, count)
     return [numbers[round(index)] for index in indices]
 

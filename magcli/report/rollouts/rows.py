@@ -72,6 +72,7 @@ def _remainder(column: pa.Array, divisor: int) -> pa.Array:
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     sizes = row_bytes(batch)
+    # A batch may be much larger than a chunk, and a row too, which is a chunk of its own then.
     while batch.num_rows:
         count = fitting_rows(sizes, CHUNK_BYTES)
         yield batch.slice(0, count)
@@ -81,6 +82,7 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The batches as one. Their parts of the reward may differ."""
     tables = [pa.Table.from_batches([batch]) for batch in batches]
+    # Columns that some batches lack are null there.
     combined = pa.concat_tables(tables, promote_options="default").combine_chunks()
     (joined,) = combined.to_batches()
     return joined

@@ -73,6 +73,7 @@ def _source(title: str, tables: Sequence[Path], tokenizer: Path | None, notes: l
 def _tokenizer(models: Sequence[Path]) -> tuple[Path | None, list[str]]:
     """The first tokenizer that can be read, and what to tell the reader if there is none."""
     for model in models:
+        # Read, not only looked for: a file may be damaged, or of another kind.
         for path in _files(model):
             try:
                 texts([], path)

@@ -33,6 +33,7 @@ class Vocabulary:
         is_valid = (tokens >= 0) & (tokens <= MAX_ID)
         tokens = np.where(is_valid, tokens, 0)
         largest = int(tokens.max(initial=0))
+        # The table from ids to codes grows to the largest id that appeared.
         num_missing = largest + 1 - len(self._code)
         if num_missing > 0:
             self._code = np.pad(self._code, (0, num_missing), constant_values=-1)
@@ -82,6 +83,7 @@ def _numbered(vocabulary: Iterable[Sequence[Any]]) -> Iterable[tuple[str, int]]:
 
 def _has_bytes(decoder: Any) -> bool:
     """Whether the names of tokens stand for bytes, as in GPT-2."""
+    # At any depth, because decoders may be in a sequence.
     return "ByteLevel" in json.dumps(decoder)
 
 
