@@ -44,6 +44,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """
     tensors = tensors_in(_files(folder))
     if _is_tied(folder) and not has_own_head(tensors):
+        # It would count twice in every sum over the weights.
         tensors.pop("lm_head.weight", None)
     if not tensors:
         raise DataError(f"{folder}: the safetensors files contain no tensors; save this checkpoint again")

@@ -181,7 +181,8 @@ def _by_gram(
         sums = gram_sums(checkpoints, block, precision, cache)
         gram = total(sums.values()).gram
     _check_distinct(folders, checkpoints, gram.diagonal())
-    _check_rank(folders, _second_share(gram))
+    if _second_share(gram) < RANK_ONE:
+        raise DataError(f"{folders[0]} to {folders[-1]}: the checkpoints lie on one line, not in a plane")
     principal = _principal(gram)
     sums_by_tensor = {name: _tensor_sums(part, principal) for name, part in sums.items()}
     return principal, sums_by_tensor
@@ -269,11 +270,6 @@ def _ratio(square: float, start: float) -> float:
     if start > 0:
         return float(np.sqrt(square / start))
     return float("inf") if square > 0 else 0.0
-
-
-def _check_rank(folders: Sequence[Path], second: float) -> None:
-    if second < RANK_ONE:
-        raise DataError(f"{folders[0]} to {folders[-1]}: the checkpoints lie on one line, not in a plane")
 
 
 def _check_distinct(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], square: Array) -> None:

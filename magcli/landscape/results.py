@@ -336,6 +336,7 @@ class Surface(NamedTuple):
         axes.set(title=self.title, xlabel=f"$a_1$ along $c_1$ ({first})", ylabel=f"$a_2$ along $c_2$ ({second})")
         axes.ticklabel_format(style="sci", scilimits=(-3, 4), useMathText=True)
         axes.xaxis.set_major_locator(MaxNLocator(5))
+        # Contours would stick to the edge, without the margin.
         axes.use_sticky_edges = False
         axes.margins(0.03)
         black: dict[str, Any] = {"color": "black", "linestyle": ""}

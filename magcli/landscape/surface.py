@@ -237,6 +237,7 @@ def length_regression(
         used &= mean <= high
     if used.sum() < 3 or np.ptp(mean[used]) == 0:
         return None
+    # The same prompts for lengths and rewards, so that a draw is a whole evaluation.
     weights = _weights(lengths.shape[1], resamples, seed)
     # Both (resamples, points). A resample may have empty completions only.
     drawn_x = np.log(np.maximum(weights @ lengths[used].T, 1e-9))

@@ -182,6 +182,7 @@ class JournalledVisits:
         """Journalled and new visits that together cover the samples of ``visit``."""
         journalled = [Visit(*json.loads(key)) for key in self.journal.positions]
         point = (visit.a1, visit.a2, visit.repeat)
+        # Exact floats: their keys are JSON, which reads back every double as it was.
         earlier = [other for other in journalled if (other.a1, other.a2, other.repeat) == point]
         first = visit.first
         while first < visit.last:

@@ -89,6 +89,7 @@ def smaller_micro_batches(plan: Plan, *, longest: int) -> list[Change]:
     changes: list[Change] = []
     fewest = max(FEWEST_TOKENS, longest)
     tokens = _half(plan.training.tokens)
+    # A micro-batch has whole sequences, so it holds the longest one.
     while tokens >= fewest:
         halvings = len(changes) + 1
         changes.append(Change(f"--micro-tokens {tokens}", MICRO * halvings, _with_training(micro_tokens=tokens)))
@@ -229,6 +230,7 @@ def shared_base(plan: Plan, engine: EnginePlan, *, group: int) -> list[Change]:
     changes = [Change("--engine torch", SHARED, _on_shared_base(engine))]
     with_engine = replace(plan, engine=engine)
     for fewer in fewer_sequences(with_engine, group=group):
+        # Only the engine of the changed plan is wanted: the share of vLLM goes when it is applied.
         smaller = fewer.apply(with_engine).engine
         assert smaller is not None, "the plan has an engine"
         changes.append(Change(f"--engine torch {fewer.flags}", SHARED + fewer.cost, _on_shared_base(smaller)))
@@ -278,6 +280,7 @@ def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple
     """
     if plan.training.lora_rank:
         return None
+    # Several ranks train all weights only.
     without_adapters = [kind for kind in kinds if all(change.cost != LORA for change in kind)]
     ranks = 2 * plan.training.ranks
     while ranks <= MOST_CARDS:
@@ -293,6 +296,7 @@ def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple
 def _half(tokens: int) -> int:
     """Half as many tokens, as the power of 2 below."""
     half = (tokens + 1) // 2
+    # The highest bit alone: the largest power of 2 that is not more.
     return 1 << (half.bit_length() - 1)
 
 

@@ -121,6 +121,7 @@ def installed_card(device: str) -> Card:
 
 def host() -> Card:
     """This machine's memory, within a container's limit."""
+    # Bytes of a page, and number of pages.
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     usable_bytes = min([_available(total), *_container_limits()])
     return Card("this machine", total, usable_bytes, is_gpu=False)
@@ -146,7 +147,7 @@ def _container_limits() -> list[int]:
     for limit_file, use_file in LIMITS:
         try:
             limit, use = int(Path(limit_file).read_text()), int(Path(use_file).read_text())
-        except (OSError, ValueError):  # no such version, or no limit
+        except (OSError, ValueError):  # not this version of control groups, or its limit is the word max
             continue
         if limit > use:
             left.append(limit - use)
