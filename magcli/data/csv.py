@@ -103,16 +103,16 @@ def open_cells(file: Cells, bad: BadRow) -> Source:
 
 def _with_delimiter(file: Cells) -> Cells:
     """The file with the delimiter of its header, which may be a semicolon or a tab where no comma is."""
-    header = _first_line(file)
+    header = _first_line(file).decode("utf-8", "replace")
     for delimiter in (file.delimiter, ";", "\t"):
         if delimiter in header:
             return file._replace(delimiter=delimiter)
     return file
 
 
-def _first_line(file: Cells) -> str:
+def _first_line(file: Cells) -> bytes:
     with damage(file.name), file.opened() as raw:
-        return raw.readline(1 << 16).decode("utf-8", "replace")
+        return raw.readline(1 << 16)  # a file that is not text may be one long line
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:
@@ -129,9 +129,7 @@ def _readable(schema: pa.Schema) -> pa.Schema:
 
 
 def _header(file: Cells) -> list[str]:
-    with damage(file.name), file.opened() as raw:
-        what = foreign(raw.readline(1 << 16))
-    if what:
+    if what := foreign(_first_line(file)):
         raise DataError(f"{file.name} is not readable as CSV{what}")
     with damage(file.name), file.opened() as raw:
         try:

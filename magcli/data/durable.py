@@ -250,7 +250,7 @@ def is_locked(path: Path) -> bool:
         return False
     try:
         owner = OWNER.match(_entry(handle))
-        if owner and owner[2] == os.uname().nodename and not _alive(int(owner[1])):
+        if owner and not _may_be_alive(owner):
             return False
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several may ask at once
     except BlockingIOError:
@@ -290,11 +290,15 @@ def _owner(handle: int) -> str:
     while time.monotonic() < deadline:
         entry = _entry(handle)
         match = OWNER.match(entry)
-        is_remote = match is not None and match[2] != os.uname().nodename
-        if match and (is_remote or _alive(int(match[1]))):
+        if match and _may_be_alive(match):
             return entry
         time.sleep(0.01)
     return "another process"
+
+
+def _may_be_alive(owner: re.Match[str]) -> bool:
+    """Whether the owner of a lock lives, as far as this machine can tell: of another one it cannot."""
+    return owner[2] != os.uname().nodename or _alive(int(owner[1]))
 
 
 def _entry(handle: int) -> str:

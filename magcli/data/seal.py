@@ -102,7 +102,7 @@ class HashingWriter(io.RawIOBase):
         self.pending: list[bytes] | None = None
 
     def writable(self) -> bool:
-        """Always."""
+        """Always; pyarrow asks."""
         return True
 
     def write(self, data: Any) -> int:
@@ -132,7 +132,6 @@ class HashingReader:
         self.source = source
         self.hash = hashlib.sha256()
         self.recent: list[bytes] = []
-        self.closed = False
 
     @property
     def since_mark(self) -> bytes:
@@ -171,22 +170,6 @@ class HashingReader:
         """SHA-256 of all bytes, at the end of the stream."""
         self.mark()
         return self.hash.hexdigest()
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def writable(self) -> bool:
-        """Never."""
-        return False
-
-    def seekable(self) -> bool:
-        """Never; it may be a pipe."""
-        return False
-
-    def close(self) -> None:
-        """Leave the source open for its owner."""
-        self.closed = True
 
 
 def pack(value: Mapping[str, Any]) -> str:

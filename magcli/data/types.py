@@ -157,14 +157,19 @@ def plain_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBa
     if batch.schema.types == schema.types and batch.nbytes <= BATCH_BYTES:
         yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
         return
-    sizes = row_bytes(batch)
-    while batch.num_rows:
-        count = fitting_rows(sizes, BATCH_BYTES)
-        part = batch.slice(0, count)
-        batch = batch.slice(count)
-        sizes = sizes[count:]
+    for part in split_rows(batch, BATCH_BYTES):
         columns = [_cast(column, field) for column, field in zip(part.columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def split_rows(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch in batches of at most ``max_bytes``; a row of more is a batch of its own."""
+    sizes = row_bytes(batch)
+    while batch.num_rows:
+        count = fitting_rows(sizes, max_bytes)
+        yield batch.slice(0, count)
+        batch = batch.slice(count)
+        sizes = sizes[count:]
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:

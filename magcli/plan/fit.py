@@ -212,11 +212,12 @@ def as_fast_as_fits(plan: Plan, free: Free, usable: int) -> Plan:
     return plan
 
 
-def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[Change]:
-    """Training of LoRA adapters of this rank instead of all weights, unless it is on."""
+def adapters(plan: Plan, *, bf16_base: bool) -> list[Change]:
+    """Training of LoRA adapters instead of all weights, unless it is on."""
     if plan.training.lora_rank or plan.training.ranks > 1:
         return []
-    return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank, bf16_base=bf16_base))]
+    change = _with_training(lora_rank=PROPOSED_RANK, bf16_base=bf16_base)
+    return [Change(f"--lora {PROPOSED_RANK}", LORA, change)]
 
 
 def shared_base(plan: Plan, engine: EnginePlan, *, group: int) -> list[Change]:

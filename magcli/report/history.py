@@ -136,22 +136,22 @@ class Origin:
 
 def of_table(table: Table, defaults: Defaults) -> Origin:
     """The origin of a table."""
-    link = table.made_by
+    link = table.made_by or Link("not made by magcli", "", {})
     note = table.note
     facts = {
         "command": _command(note),
-        "version": link.version if link else "",
+        "version": link.version,
         "duration": duration(note["seconds"]) if isinstance(note.get("seconds"), int | float) else "",
         "sha256": table.sha256,
     }
     return Origin(
         name=str(table.path),
-        stage=link.stage if link else "not made by magcli",
+        stage=link.stage,
         rows="" if table.rows is None else f"{table.rows:,}",
         finished=str(note.get("finished") or ""),
         facts=[(name, fact) for name, fact in facts.items() if fact],
-        options=_changed(link.config, defaults(link.stage)) if link else [],
-        inputs=link.inputs if link else (),
+        options=_changed(link.config, defaults(link.stage)),
+        inputs=link.inputs,
     )
 
 

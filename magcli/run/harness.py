@@ -144,7 +144,7 @@ def _check_paths(stage: Stage, config: Any, tables: Tables, side_outputs: Sequen
 def _keep(stage: Stage, tables: Tables, job: Job) -> None:
     """Leave finished outputs as they are."""
     _remove_unfinished(tables)
-    durable.remove_stale(_note_of(tables))
+    durable.remove_stale(note_path(str(tables.output)))
     job.console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
     if job.whole is None:
         made = _chain_of(str(tables.output))[-1:]
@@ -291,10 +291,6 @@ def _remove_unfinished(tables: Tables) -> None:
 def note_path(output: str) -> Path:
     """The note of the run that made a table."""
     return manifest.hidden_path(Path(output), manifest.NOTE)
-
-
-def _note_of(tables: Tables) -> Path:
-    return note_path(str(tables.output))
 
 
 @contextlib.contextmanager
@@ -452,5 +448,5 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
             note[TALLY] = dict(job.tally)
         # That of an earlier version too, a visible file, which nothing would replace.
         manifest.remove_side_file(Path(tables.output), manifest.NOTE)
-        with durable.atomic_file(_note_of(tables)) as file:
+        with durable.atomic_file(note_path(tables.output)) as file:
             file.write((json.dumps(note, indent=1, default=str) + "\n").encode())

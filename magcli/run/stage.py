@@ -27,14 +27,10 @@ ROWS = "the rows"
 """The output of a stage that writes its rows to stdout by default."""
 
 
-def _no_columns(_config: Any, _input_schema: pa.Schema | None) -> pa.Schema:
+def _no_columns(_config: Any, _input_schema: pa.Schema | None = None) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([])
-
-
-def _nothing_learned(config: Any) -> pa.Schema:
-    return _no_columns(config, None)
 
 
 def _unreported(_config: Any, rows: Rows, _job: Job) -> Rows:
@@ -66,7 +62,7 @@ class Stage:
     unshardable_reason: Callable[[Any], str] | None = None
     head: Callable[[Any], int] = lambda _: 0
     trial: Callable[[Any], Callable[[Mapping[str, Any]], None] | None] = lambda _: None
-    learned: Callable[[Any], pa.Schema] = _nothing_learned
+    learned: Callable[[Any], pa.Schema] = _no_columns
     report: Callable[[Any, Rows, Job], Rows] = _unreported
     choose: Callable[[Any, Rows, Job], None] | None = None
     preview: Callable[[Any, Rows, Job], int] | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import wandb
 
-from magcli.run.trackers.types import FINISH_TIMEOUT, PROJECT, SAMPLES, Run, Sample
+from magcli.run.trackers.types import FINISH_TIMEOUT, PROJECT, Run, Sample, sample_table
 
 
 class OpenRun:
@@ -32,9 +32,7 @@ class OpenRun:
 
     def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Send an update to W&B's process."""
-        rows = [list(sample) for sample in samples]
-        table = {SAMPLES: wandb.Table(columns=list(Sample._fields), data=rows)} if rows else {}
-        self._run.log({**values, **table}, step=step, commit=True)
+        self._run.log({**values, **sample_table(samples, wandb.Table)}, step=step, commit=True)
 
     def finish(self, *, completed: bool) -> None:
         """Upload the rest; offline, remove the older folders that this one replaces."""
