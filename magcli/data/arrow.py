@@ -271,6 +271,7 @@ def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
     name = name or str(path)
     digest = seal.verify_file(path) if verify else None
     try:
+        # Pages of a file without a seal may have checksums of their own.
         file, widths = _opened(path, partial(pq.ParquetFile, page_checksum_verification=True))
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} is not a complete Parquet file: {first_line(error)}") from None

@@ -92,6 +92,7 @@ def _decode_line(line: bytes, crc: int | None) -> tuple[dict[str, Any], int | No
         raise ValueError("its checksum is missing")
     if crc is None:
         raise ValueError("it has a checksum, unlike the lines before it")
+    # The text that the checksum is of: its key out, the brace back.
     body = line[: suffix.start()] + b"}"
     crc = zlib.crc32(body, crc)
     if crc != int(suffix[1], 16):

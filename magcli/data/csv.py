@@ -21,7 +21,7 @@ from pyarrow import csv as arrow_csv
 
 from magcli.data.json_columns import encoded, finite, is_json_text
 from magcli.data.manifest import check_manifest, with_manifest
-from magcli.data.packed import PACKED, Opener, damage, foreign, opener
+from magcli.data.packed import PACKED, Opener, damage, foreign, has_suffix, opener
 from magcli.data.readable import readable_numbers, readable_values, time_texts
 from magcli.data.schema import TEXT_COLUMNS
 from magcli.data.selection import first
@@ -157,8 +157,7 @@ def _header_lines(raw: BinaryIO) -> Iterator[str]:
 
 
 def _delimiter(path: Path) -> str:
-    is_tsv = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
-    return "\t" if is_tsv else ","
+    return "\t" if has_suffix(path, ".tsv") else ","
 
 
 def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:

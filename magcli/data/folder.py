@@ -194,6 +194,7 @@ def _reach_hub(name: str) -> None:
         text = f"{name} is not a local file or folder; to read data sets of the hub: pip install 'magcli[hub]'"
         raise EnvironmentFault(text) from None
 
+    # The user may have set another one, such as a mirror.
     endpoint = urlsplit(constants.ENDPOINT)
     port = endpoint.port or (443 if endpoint.scheme == "https" else 80)
     try:

@@ -50,6 +50,7 @@ class Request:
             UsageError: it is none, or smaller than ``least``.
         """
         value = self.options.get(option, default)
+        # Not ``isinstance``: a truth value is an integer in Python.
         is_whole = type(value) is int and value >= least
         usage(value is default or is_whole, f"{self.text}: {option} is {value!r}, not a whole number from {least} on")
         return value  # type: ignore[no-any-return]  # checked above

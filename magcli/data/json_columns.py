@@ -92,6 +92,7 @@ def json_values(column: pa.Array) -> list[Any]:
         return _struct_values(column)
     if pa.types.is_map(kind):
         return _map_values(column)
+    # Each value of these two is stored once, and parsed once.
     if pa.types.is_dictionary(kind):
         return _taken(json_values(column.dictionary), column.indices)
     if pa.types.is_run_end_encoded(kind):

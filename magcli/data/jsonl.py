@@ -10,7 +10,6 @@ error.
 
 import codecs
 import contextlib
-import gzip
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +18,13 @@ from decimal import Decimal
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
 from magcli.data.json_columns import finite, is_json_text
-from magcli.data.manifest import TextWriter, check_manifest, with_manifest
-from magcli.data.packed import Opener, damage, described, opener
+from magcli.data.manifest import check_manifest, with_manifest
+from magcli.data.packed import GzipWriter, Opener, damage, described, has_suffix, opener
 from magcli.data.readable import is_short_float, nested_types, readable_values
 from magcli.data.shapes import ABSENT_KEY, Column, key_order
 from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source, ignore
@@ -178,7 +177,7 @@ def texts_of(path: Path) -> Texts:
 
 def is_json(path: Path) -> bool:
     """Whether a file is named as one JSON value instead of lines."""
-    return ".json" in [suffix.lower() for suffix in path.suffixes[-2:]]
+    return has_suffix(path, ".json")
 
 
 def opened_texts(opened: Opener, name: str, *, array: bool) -> Texts:
@@ -481,23 +480,6 @@ class LinesWriter:
             self.file.write(b"[]\n" if self.empty else b"\n]\n")
         elif self.style.end and not self.empty:
             self.file.write(b"\n")
-
-
-class GzipWriter:
-    """Compresses the output of another writer, without time and name, so that equal tables have equal bytes."""
-
-    def __init__(self, file: BinaryIO, make: Callable[[BinaryIO], TextWriter]) -> None:
-        self.packed = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-        self.writer = make(cast(BinaryIO, self.packed))
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        self.writer.write(batch)
-
-    def close(self) -> None:
-        """End the table and the gzip stream."""
-        self.writer.close()
-        self.packed.close()
 
 
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:

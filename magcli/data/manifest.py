@@ -125,6 +125,7 @@ def check_manifest(path: Path) -> tuple[str, Manifest | None]:
     digest = seal.hash_file(path)
     location = manifest_path(path)
     if not location.exists():
+        # A table of magcli without rows may be empty too, and has its columns in the manifest.
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty")
         return digest, None
@@ -168,6 +169,7 @@ class ManifestSink:
         self.writer.close()
         self.file.flush()
         self.file.seek(0)
+        # Of the bytes on the disk, which may be compressed.
         digest = seal.hash_open(self.file)
         schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         value = {"chain": to_json(chain), "rows": self.rows, "schema": schema, "sha256": digest}

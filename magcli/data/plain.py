@@ -68,6 +68,7 @@ def _logical_shape(kind: pa.FixedShapeTensorType) -> list[int]:
 
 
 def _nested_lists(kind: pa.DataType, shape: list[int]) -> pa.DataType:
+    # The last dimension is the innermost.
     for size in reversed(shape):
         kind = pa.list_(kind, size)
     return kind
@@ -119,6 +120,7 @@ def _plain_part(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return _unfolded(array, kind)
     if isinstance(own, pa.BaseExtensionType):
         return plain_array(array.storage, kind)
+    # The values of these two are converted once each, then repeated.
     if pa.types.is_dictionary(own):
         return plain_array(array.dictionary, kind).take(array.indices)
     if pa.types.is_run_end_encoded(own):

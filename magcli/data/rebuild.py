@@ -28,6 +28,7 @@ def changed_type(kind: pa.DataType, change: Change) -> pa.DataType:
     if replaced is not None:
         return replaced
     if is_listlike(kind):
+        # Other tools call the values ``element`` or ``l``; types that differ in this name would not be equal.
         return pa.list_(_changed_field(kind.value_field, change).with_name("item"))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_changed_field(kind.value_field, change), kind.list_size)
@@ -49,6 +50,7 @@ def rebuilt(array: pa.Array, kind: pa.DataType, part: Part) -> pa.Array:
     own = array.type
     if own == kind:
         return array
+    # The nulls of this level; those of the levels within are in their parts.
     mask = array.is_null() if array.null_count else None
     if is_listlike(own) and is_a.is_list(kind):
         offsets = _offsets(pc.list_value_length(array))

@@ -239,6 +239,7 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
     fix = _missing_stage(stage, set(chain.from_iterable(missing)), schema.names)
     if not fix:
         fix = f"see: magcli {stage} --help"
+        # It names columns itself, and says how.
         if stage != "convert":
             fix = f"rename one with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT, or {fix}"
     word = "columns" if len(missing) > 1 else "column"

@@ -157,6 +157,7 @@ def _open_file(path: Path, bad: BadRow, head: int) -> Source:
     Raises:
         DataError: the suffix is unknown, or the file cannot be read.
     """
+    # By their content, as both may have the suffix of JSON.
     if inspect_log.is_log(path):
         return inspect_log.open_file(path, bad)
     if wandb_table.is_table(path):
@@ -250,6 +251,7 @@ def check_target(name: str, form: str = "") -> None:
         raise UsageError(
             f"output {name} is a file, and a name without a suffix means a folder; known: {', '.join(SUFFIXES)}"
         )
+    # What `datasets` or magcli saved there may be replaced.
     if path.is_dir() and any(path.iterdir()) and not (path / "state.json").exists():
         raise UsageError(f"output {name} is a folder with other files; choose another name")
 

@@ -59,6 +59,7 @@ def read(request: Request) -> Source:
     return source(request, problems_with(COLUMN), rows())
 
 
+# The options are text, because the arguments of a cache need a hash.
 @lru_cache(maxsize=32)
 def taskset_of(name: str, options: str = "{}") -> Any:
     """The taskset of a name with these options, in JSON; a dot leads into an option: ``task.similarity_power``.

@@ -78,6 +78,7 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
     """
     features = features_of(schema)
     try:
+        # Decodes all names, which may raise.
         names = schema.names
         for field in schema:
             _refuse_variants(field, name)

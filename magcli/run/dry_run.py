@@ -40,6 +40,7 @@ def _try_functions(stage: Stage, config: Any, inputs: Sequence[str]) -> None:
     """Try the user's functions on the first row; a table that cannot be read is left out."""
     if stage.trial(config) is None:
         return
+    # What there is to say about the rows is said by the command itself.
     job = Job(stage.name, Console(quiet=True), Drops(keep=False))
     try:
         source = table.read(inputs[0], table.ignore)

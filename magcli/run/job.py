@@ -74,6 +74,7 @@ class Drops:
 
     def batch(self, batch: pa.RecordBatch, reason: str) -> None:
         """Count all rows of a batch."""
+        # Rows become Python objects only where a table wants them.
         if self.keep:
             for row in to_rows(batch):
                 self.row(str(row.get("id") or ""), reason, row)
@@ -133,6 +134,7 @@ class Job:
     @property
     def rows_in(self) -> int:
         """Rows read so far, unreadable lines included."""
+        # Lines that no reader could make a row of.
         unread = sum(self.drops.counts[reason] for reason in UNREAD)
         return (self.inputs.count if self.inputs else 0) + unread
 
@@ -155,6 +157,7 @@ class Job:
         values = dict(asked)
         decisions = []
         for option in asked:
+            # An option that was given stays as it is.
             if asked[option] != "auto":
                 continue
             value = self._resolved(option, resumed)
@@ -201,6 +204,7 @@ class Job:
         inputs = []
         for source in self.sources:
             inputs.append(manifest.Input(Path(source.name).name, source.sha256, source.total or 0))
+        # The order in which reasons occur depends on what was faster.
         dropped = dict(sorted(self.drops.counts.items()))
         settings = dict(self.settings)
         if self.chosen:
@@ -254,6 +258,7 @@ class CountedInputs:
     def _rows(self) -> Rows:
         if self.limit is None:
             return self._all_rows()
+        # A pipe has its history, and its digest, behind the last row.
         is_pipe = any(source.total is None for source in self.sources)
         return first(self._all_rows(), self.limit, to_end=is_pipe)
 

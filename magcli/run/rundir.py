@@ -146,6 +146,7 @@ class RunDir:
 
     def rewind(self, step: int) -> None:
         """Delete the metrics and stored weights of steps after a checkpoint, which are recomputed with equal values."""
+        # All lines, as the checksum of each covers those before it.
         self._rewrite([line for line in self.metrics() if line["step"] <= step])
         for folder in self.stored_weights():
             if int(folder.name.removeprefix("step-")) > step:
@@ -162,7 +163,7 @@ def _finite(value: Any) -> Any:
 def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) -> None:
     path, note = folder.path, folder.note_path
     if not note.exists():
-        durable.remove_stale(note)
+        durable.remove_stale(note)  # of a process that was killed while it wrote the first one
         if path.exists() and any(path.iterdir()):
             raise UsageError(f"{path} is not empty and is not a run of magcli; choose another folder")
         path.mkdir(parents=True, exist_ok=True)
@@ -233,6 +234,7 @@ def _prolong(folder: RunDir) -> None:
             "run from its model"
         )
     shutil.rmtree(folder.shorter, ignore_errors=True)
+    # The run is finished as long as this folder has its name.
     durable.rename(folder.model, folder.shorter)
 
 

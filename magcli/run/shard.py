@@ -73,6 +73,7 @@ def parts(sources: Sequence[Source]) -> list[Part]:
     Raises:
         DataError: a table is not a shard, belongs to another run or is given twice, or one is missing.
     """
+    # By number, in which order their rows are those of the table.
     shards = sorted(map(_part, sources), key=lambda part: part.shard)
     first = shards[0]
     for part in shards[1:]:
@@ -152,6 +153,7 @@ def resolved_options(shards: Sequence[Part]) -> dict[str, str]:
 def history(shards: Sequence[Part]) -> Chain:
     """The history of the joined table: that of one run on the whole table, with the sums of the shards' counts."""
     links = [part.link for part in shards]
+    # A run on the whole table would have the same settings, but no shard.
     config = {key: value for key, value in links[0].config.items() if key != KEY}
     values = resolved_options(shards)
     if values:

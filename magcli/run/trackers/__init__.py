@@ -227,6 +227,7 @@ def open_trackers(names: Sequence[Name], source: Source, console: Console, *, re
             uploader.upload(lines)
 
     try:
+        # A tracker that was opened is closed below if a later one cannot be.
         for name in dict.fromkeys(names):
             if uploader := _open(name, source, console, resumed=resumed):
                 uploaders.append(uploader)
@@ -245,6 +246,7 @@ def _open(name: Name, source: Source, console: Console, *, resumed: bool) -> Upl
             tracker = open_tracker(name, run)
     except Exception as error:
         message = f"{stage}: cannot open {name}: {_one_line(error)}"
+        # A new run should fail at its start; one that has begun goes on without the tracker.
         if not resumed:
             raise EnvironmentFault(f"{message}; fix it or omit --track {name}") from error
         console.warn(f"{message}; run the same command again to upload the metrics", tracker=name)
@@ -271,6 +273,7 @@ def run_id(folder: Path) -> str:
     if stored and (stored.folder == str(here) or not _is_copy(stored)):
         name = stored.run
     else:
+        # Ids of W&B may have no slashes, colons and the like.
         name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', here.name)}-{secrets.token_hex(4)}"
     now = StoredId(name, str(here))
     if now != stored:

@@ -23,10 +23,12 @@ class OpenRun:
             id=run.id,
             name=run.id,
             config=dict(run.config),
+            # Goes on with the run of this id, or begins it.
             resume="allow",
             settings=wandb.Settings(console="off", silent=True, finish_timeout=FINISH_TIMEOUT),
         )
         self._folder = Path(self._run.settings.sync_dir)
+        # ``step`` is that of the next update.
         self.last_step = -1 if self._run.offline else self._run.step - 1
         self.location = str(self._folder.parent) if self._run.offline else str(self._run.url)
 
