@@ -56,6 +56,7 @@ def check_same(checkpoints: Sequence[Checkpoint]) -> None:
     """Raise DataError, naming folder and tensor, unless all have the same tensor names and shapes as the last one."""
     last = checkpoints[-1]
     for other in checkpoints[:-1]:
+        # The smallest name of each set, so that the message does not depend on the order of a set.
         missing = last.keys() - other.keys()
         if missing:
             raise DataError(f"{_folder(other)}: tensor {min(missing)} is missing, but present in {_folder(last)}")

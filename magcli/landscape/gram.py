@@ -122,6 +122,7 @@ def read_sums(
     """
     count = len(checkpoints)
     stacks = {name: [checkpoint[name] for checkpoint in checkpoints] for name in checkpoints[-1]}
+    # Zeros first, because a tensor without elements has no block.
     sums = {name: Sums(np.zeros((count - skip_rows, count)), 0.0, 0) for name in stacks}
 
     def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Sums]:

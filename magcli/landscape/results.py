@@ -144,6 +144,7 @@ def _log(out: Path, points: pa.Table, repeated: dict[str, Any], job: Job) -> Non
         event="landscape",
         out=str(out),
     )
+    # The interval of the difference contains 0.
     returned = repeated["difference_low"] <= 0 <= repeated["difference_high"]
     if returned:
         job.console.say(_origin(repeated), event="origin", **repeated)
@@ -154,6 +155,7 @@ def _log(out: Path, points: pa.Table, repeated: dict[str, Any], job: Job) -> Non
 
 def write_page(path: Path, figures: Mapping[str, Any], points: pa.Table, samples: pa.Table) -> None:
     """Write the page. ``figures`` are those of ``landscape.json`` and the texts ``name``, ``facts`` and ``origin``."""
+    # A large model has hundreds of tensors; the page lists those that explain most.
     most_variance_first = sorted(figures["tensors"], key=lambda tensor: -tensor["variance"])
     data = {
         **{key: value for key, value in figures.items() if key not in ("regression", "tensors")},
@@ -191,7 +193,7 @@ def point_table(survey: Survey) -> pa.Table:
 def _point(number: int, survey: Survey, origin: Array) -> dict[str, Any]:
     rows = survey.rows[number]
     reward, length, penalty = (column(rows, name) for name in ("reward", "num_tokens", "reward_length"))
-    raw = reward - penalty
+    raw = reward - penalty  # without the part of the reward that is for length
     where = {name: rows.column(name)[0].as_py() for name in ("a1", "a2", "off_plane")}
     return {
         "point": number,

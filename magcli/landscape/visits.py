@@ -136,6 +136,7 @@ async def _all_rows(measure: Measure, visits: Sequence[Visit], at_once: int) -> 
         async with free:
             return await measure(visit)
 
+    # A semaphore wakes those that wait in their order, so visits start in that of the list.
     tasks = [asyncio.create_task(rows_of(visit)) for visit in visits]
     try:
         return await asyncio.gather(*tasks)

@@ -65,6 +65,7 @@ class Machine:
             return cls(device, installed, named_card(named))
         if not is_gpu:
             return cls(device, installed, host())
+        # GPUs are numbered from 0.
         has_card = gpu_number(device) < installed
         return cls(device, installed, installed_card(device) if has_card else None)
 

@@ -87,6 +87,7 @@ class Processes:
     def _too_few(self, free: int, gpus: int) -> str:
         """The message where fewer GPUs than the generators' ranks have no trainer rank, with what to change."""
         ranks = self.tensor_parallel
+        # Each generator needs all of its ranks.
         most = free // ranks
         if most:
             wanted = f"{self.generators} generators"

@@ -211,6 +211,7 @@ def _curves(arms: Sequence[Arm], key: str, every: int) -> tuple[list[int], list[
     for arm in arms:
         runs = [_points(run.lines, key, every) for run in arm.runs]
         runs_by_arm.append(runs)
+        # Runs may have logged at other steps, so the axis has those of all.
         steps.update(*runs)
     ascending = sorted(steps)
     curves = [_series(arm.name, runs, ascending) for arm, runs in zip(arms, runs_by_arm, strict=True)]

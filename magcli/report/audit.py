@@ -96,5 +96,6 @@ def render(contents: Contents) -> str:
 def end_of(text: str) -> str:
     """The end of an untrusted text."""
     left_out = len(text) - MAX_END
+    # Cut before it is escaped, which would make it longer.
     shown = sanitize(text[-MAX_END:])
     return shown if left_out <= 0 else f"[{left_out:,} characters before ...] {shown}"

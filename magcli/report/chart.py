@@ -149,6 +149,7 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
         return min(low, 0.0), max(high, 0.0)
     margin = PAD * (high - low)
     if low >= 0:
+        # From 0 on, an axis shows proportions; far from it, changes would be invisible.
         is_close_to_zero = low < 0.5 * high
         return (0.0 if is_close_to_zero else low - margin), high + margin
     return low - margin, (0.0 if high == 0 else high + margin)
@@ -365,6 +366,7 @@ def _values_at(chart: Chart, index: int) -> list[str]:
         value = series.values[index]
         if value is None:
             continue
+        # Of counts only those that occurred: there may be many reasons.
         if value == 0 and chart.kind == "stack":
             continue
         text = f"{series.name} {chart.format(value)}"

@@ -55,6 +55,7 @@ def end_of(lines: Sequence[Line]) -> dict[str, Any]:
     """The number of steps, the mean of each metric over the last of them, and the last accuracy with its interval."""
     steps = [line for line in lines if line["step"]]
     num_last = max(1, len(steps) // END_SHARE)
+    # The mean of some steps, because a single one is noisy.
     last = steps[-num_last:]
     end: dict[str, Any] = {"steps": len(steps)}
     for name in ENDS:
@@ -97,6 +98,7 @@ def verdict(row: Mapping[str, Any], first: str) -> str:
     difference, low, high = row["difference"], row["difference_low"], row["difference_high"]
     if low is None or high is None:
         return f"{pair}: {100 * difference:+.1f} points on a single problem"
+    # Certain is what holds for the whole interval.
     if low > 0:
         better = "better"
     elif high < 0:

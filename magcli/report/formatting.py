@@ -11,7 +11,7 @@ MAX_TEXT = 4_000
 
 def number(value: float) -> str:
     """Four significant digits, thousands separators, an exponent for very small values."""
-    if value != value:
+    if value != value:  # NaN
         return "-"
     if abs(value) >= 1000:
         return f"{value:,.0f}"

@@ -61,6 +61,7 @@ class Step:
 def steps(tables: Sequence[Table], further: Iterable[Chain] = ()) -> list[Step]:
     """Every filtering stage once, in dependency order. ``further`` are additional histories, such as those of runs."""
     chains = [*(table.chain for table in tables), *further]
+    # A stage with a table of dropped rows has two tables, and one link.
     links = [link for link in manifest.merge(chains) if link.stage not in NOT_FILTERS]
     return [_step(link, [table for table in tables if table.made_by == link]) for link in links]
 
@@ -103,6 +104,7 @@ def _examples(dropped: Table) -> Mapping[str, list[tuple[str, str]]]:
     for row in islice(rows_of(dropped), MAX_SEARCHED):
         examples = by_reason.setdefault(str(row["drop_reason"]), [])
         if len(examples) < MAX_EXAMPLES:
+            # The row is what somebody else wrote: control characters become visible, and it is cut.
             row_id = sanitize(str(row.get("id") or ""), MAX_ROW)
             examples.append((row_id, sanitize(_row_text(row), MAX_ROW)))
     return by_reason
@@ -179,6 +181,7 @@ def _changed(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[tu
     """Non-default options, and digests of the files they name."""
     changed = []
     for name, value in options.items():
+        # An option that this version does not know, or a digest, counts if it has a value.
         differs = defaults[name] != value if name in defaults else _is_set(value)
         if differs:
             changed.append((name, sanitize(_value(value), MAX_VALUE)))

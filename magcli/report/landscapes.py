@@ -62,7 +62,7 @@ def read(folder: Path) -> Landscape:
         facts += _fit(data.get("regression") or {})
         facts += _repeated(data.get("origin_again") or {})
         drawings = _drawings(points, data) if points else []
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # whatever a changed file may raise
         raise DataError(f"{path} is damaged; run magcli landscape again") from None
     pictures = [] if drawings else _pictures(folder)
     page = folder / "index.html"

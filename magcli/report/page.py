@@ -78,6 +78,7 @@ def contents(
 
     runs = artifacts.read_all(artifacts.runs, read_run)
     planes = artifacts.read_all(artifacts.landscapes, landscapes.read)
+    # Folders of landscapes have tables too, whose histories say where these are from.
     tables_of_planes = [path for folder in artifacts.landscapes for path in landscapes.tables(folder)]
     points = artifacts.read_all(tables_of_planes, open_table)
     origins = [history.of_table(table, defaults) for table in [*artifacts.tables, *points]]
@@ -107,6 +108,7 @@ def render(contents: Contents, live: Live | None = None) -> str:
     """The page as HTML; ``live`` that of a run which is watched, which asks its server for newer versions."""
     scripts = ("hover.js", "folds.js", *(("watch.js",) if live else ()))
     environment = html.environment()
+    # ``is flat`` in the template: such a chart is a line of text.
     environment.tests["flat"] = chart.is_flat
     return environment.get_template("page.html.jinja").render(
         contents=contents,

@@ -89,6 +89,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Keep the exception of an answer for the main thread; a client that went away is none."""
+        # ``socketserver`` calls this while it handles the exception.
         failure = sys.exception()
         if isinstance(failure, Exception) and not isinstance(failure, ConnectionError | TimeoutError | socket.timeout):
             self.failure = failure

@@ -236,6 +236,7 @@ def _group_account(folder: Path) -> list[str]:
     path = RunDir(folder).ledger
     if not path.exists():
         return []
+    # The ledger has each event of each group, so the numbers of all ends must add up.
     account = ledger.account(ledger.read(path))
     texts = [str(account), *account.faults[:MAX_FAULTS]]
     num_hidden = len(account.faults) - MAX_FAULTS
@@ -365,6 +366,7 @@ def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
     selected = set()
     for update in at:
         if update.endswith("%"):
+            # Of the updates that have rollouts, which may be fewer than those of the run.
             share = float(update[:-1]) / 100
             index = round(share * (len(steps) - 1))
             selected.add(steps[index])
@@ -421,6 +423,7 @@ def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
     first = rows[0]
     best_first = sorted(rows, key=lambda row: -row["reward"])
     best, worst = best_first[0], best_first[-1]
+    # All completions of a group may be equal, and a group may have only one.
     shown = [best] if best["completion"] == worst["completion"] else [best, worst]
     return GroupView(
         number=first["group"],
@@ -434,6 +437,7 @@ def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
 
 
 def _sample(row: dict[str, Any]) -> SampleView:
+    # A custom reward has parts of its own in place of the recipe's.
     own_parts = row.get(REWARD_PARTS)
     if own_parts:
         named = [(sanitize(name), value) for name, value in json.loads(own_parts).items()]

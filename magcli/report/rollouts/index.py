@@ -121,6 +121,7 @@ class Index:
             yield len(chunk), _columns_of(chunk)
 
     def _whole(self, arrays: Sequence[Floats]) -> Floats:
+        # Chunks at the end may lack the column, like those before it.
         values = np.concatenate(arrays)
         return np.pad(values, (0, self.rows - len(values)), constant_values=np.nan)
 

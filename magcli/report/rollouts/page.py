@@ -67,6 +67,7 @@ def _write_chunks(body: IO[bytes], source: Source, index: Index, vocabulary: Voc
     packed = _Packed([], [], set(), has_tokens=False)
     for batch in chunks(source.tables, source.every):
         number = len(packed.rows)
+        # In one pass over the tables, which may be larger than memory.
         index.add(batch)
         packed.rows.append(batch.num_rows)
         body.write(element(f"texts-{number}", _texts_of(batch)))

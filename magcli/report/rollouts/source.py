@@ -90,6 +90,7 @@ def _files(model: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     elif not model.is_absolute() and len(model.parts) == 2:
+        # Looks only into the cache: a page is made without the network.
         from huggingface_hub import try_to_load_from_cache
 
         cached = try_to_load_from_cache(str(model), TOKENIZER)

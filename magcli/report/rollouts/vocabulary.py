@@ -90,6 +90,7 @@ def _has_bytes(decoder: Any) -> bool:
 def _letters_of_bytes() -> dict[str, int]:
     """GPT-2's letter for each byte: printable ones are themselves, the others follow from U+0100 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    # In ascending order, as GPT-2 numbers them.
     others = [byte for byte in range(256) if byte not in printable]
     letters = {chr(byte): byte for byte in printable}
     letters |= {chr(0x100 + place): byte for place, byte in enumerate(others)}
