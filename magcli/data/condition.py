@@ -115,9 +115,10 @@ def _mask(tree: ast.expr, batch: pa.RecordBatch) -> pa.Array:
             sides = pairwise([left, *others])
             links = [_compared(one, op, other, batch) for (one, other), op in zip(sides, ops, strict=True)]
             return reduce(pc.and_kleene, links)
-        case ast.BinOp(left=left, op=ast.MatMult(), right=right):
-            return _contains(left, right, batch)
-        case ast.Call(func=ast.Name(id="contains"), args=[left, right], keywords=[]):
+        case (
+            ast.BinOp(left=left, op=ast.MatMult(), right=right)
+            | ast.Call(func=ast.Name(id="contains"), args=[left, right], keywords=[])
+        ):
             return _contains(left, right, batch)
         case _ if (name := _name(tree)) is not None:
             field = column_paths.field_at(batch.schema, name)

@@ -57,6 +57,11 @@ class Tables:
     limit: int | None = None
 
     @property
+    def file(self) -> str | None:
+        """The output if it is a file or folder, which has a journal and a note beside it; None for a stream."""
+        return None if self.output is None or stream.is_stream(self.output) else self.output
+
+    @property
     def targets(self) -> list[str]:
         """The tables to write."""
         return [target for target in (self.output, self.dropped) if target is not None]
@@ -210,8 +215,7 @@ def _run(
     schema = stage.schema(config, job.schema)
     dropped_schema = dropped.schema_of(job.schema, stage.learned(config))
     with _dropped_table(job, tables.dropped, dropped_schema):
-        has_file = tables.output is not None and not stream.is_stream(tables.output)
-        if stage.RESUMES and has_file:  # next to which the journal is
+        if stage.RESUMES and tables.file is not None:
             job.journal = stack.enter_context(_journal(schema, job, tables))
         made = rows_of_shards(job) if rows_of_shards else stage.run(config, rows, job)
         if job.whole is None:  # of a shard, the command that joins the shards reports
@@ -283,9 +287,9 @@ def shards_folder(output: str) -> Path:
 
 def _remove_unfinished(tables: Tables) -> None:
     """Remove what an interrupted run has left for the next one."""
-    if tables.output is not None and not stream.is_stream(tables.output):
+    if tables.file is not None:
         durable.remove(_journal_path(tables))
-        shutil.rmtree(shards_folder(tables.output), ignore_errors=True)
+        shutil.rmtree(shards_folder(tables.file), ignore_errors=True)
 
 
 def note_path(output: str) -> Path:
@@ -355,9 +359,9 @@ def up_to_date(targets: Sequence[str], job: Job) -> bool:
 
 def _replaced(tables: Tables, job: Job) -> str:
     """How the existing output, which this command replaces, was made; empty if there is none."""
-    if tables.output is None or stream.is_stream(tables.output) or not Path(tables.output).exists():
+    if tables.file is None or not Path(tables.file).exists():
         return ""
-    chain = _chain_of(str(tables.output))
+    chain = _chain_of(tables.file)
     if not chain:
         return f"{tables.output} exists, and magcli did not make it"
     made = chain[-1]
@@ -436,7 +440,7 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
     }
     if tables.output or reasons:
         job.console.result(text, event="done", stage=job.stage, output=tables.output, **counts)
-    if tables.output and not stream.is_stream(tables.output):
+    if tables.file:
         note = {
             "stage": job.stage,
             "command": sys.argv[1:],
@@ -447,6 +451,6 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
         if job.tally:
             note[TALLY] = dict(job.tally)
         # That of an earlier version too, a visible file, which nothing would replace.
-        manifest.remove_side_file(Path(tables.output), manifest.NOTE)
-        with durable.atomic_file(note_path(tables.output)) as file:
+        manifest.remove_side_file(Path(tables.file), manifest.NOTE)
+        with durable.atomic_file(note_path(tables.file)) as file:
             file.write((json.dumps(note, indent=1, default=str) + "\n").encode())
