@@ -68,7 +68,8 @@ def _count(node: Any, counted: dict[int, int]) -> int:
         total = 1
         for part in parts:
             # A mapping has pairs of a key and a value, a sequence has nodes.
-            total += sum(_count(half, counted) for half in part) if isinstance(part, tuple) else _count(part, counted)
+            nodes = part if isinstance(part, tuple) else (part,)
+            total += sum(_count(inner, counted) for inner in nodes)
         counted[id(node)] = total
     if total > MAX_NODES:
         raise _Endless

@@ -200,9 +200,7 @@ TRACE = pa.schema(
 DROPPED = pa.schema({"drop_reason": pa.string(), "drop_detail": pa.string()})
 """Why a stage dropped a row, in addition to the row's columns; the detail is whatever else is known."""
 
-TEXT_COLUMNS = {
-    f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)
-}
+TEXT_COLUMNS = {field.name for field in (*PROBLEM, *COMPLETION, *REWARD, *DROPPED) if pa.types.is_string(field.type)}
 """Columns that are always text, even if all values look like numbers."""
 
 KNOWN: Mapping[str, pa.DataType] = {
@@ -366,8 +364,8 @@ def _common_type(fields: Sequence[pa.Field]) -> pa.DataType | None:
 
 def _mixes_numbers(fields: Sequence[pa.Field]) -> bool:
     """Whether a column has integers in one table and floats in another; as text each must stay as written."""
-    is_a = pa.types
-    return any(is_a.is_integer(f.type) for f in fields) and any(is_a.is_floating(f.type) for f in fields)
+    kinds = [field.type for field in fields]
+    return any(map(pa.types.is_integer, kinds)) and any(map(pa.types.is_floating, kinds))
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -66,8 +66,9 @@ def is_exact_in_json(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return all(is_exact_in_json(kind.field(i).type) for i in range(kind.num_fields))
     is_whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
-    is_number = is_whole or pa.types.is_floating(kind)
-    return bool(is_number or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
+    if is_whole or pa.types.is_floating(kind):
+        return True
+    return bool(pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
 def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:

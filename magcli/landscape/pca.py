@@ -117,7 +117,9 @@ class Principal:
     def oriented(self) -> "Principal":
         """Fix the signs: the start has positive a1, as in the paper, and c2's largest coefficient is positive."""
         first = -1 if self.trajectory[0, 0] < 0 else 1
-        second = -1 if self.mixing[1][np.abs(self.mixing[1]).argmax()] < 0 else 1
+        coefficients = self.mixing[1]
+        largest = np.abs(coefficients).argmax()
+        second = -1 if coefficients[largest] < 0 else 1
         signs = np.array([first, second])
         return replace(self, mixing=self.mixing * signs[:, None], trajectory=self.trajectory * signs)
 

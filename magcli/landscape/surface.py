@@ -183,7 +183,8 @@ def _triangulation(points: Array, **options: Array) -> Triangulation:
 
 
 def _areas(scaled: Triangulation, corners: Indices) -> Array:
-    first, second, third = np.stack([scaled.x, scaled.y], -1)[corners].swapaxes(0, 1)  # (triangles, 2) each
+    points = np.stack([scaled.x, scaled.y], -1)
+    first, second, third = points[corners].swapaxes(0, 1)  # (triangles, 2) each
     one, other = second - first, third - first
     # Half of the parallelogram of two sides, whose area is their cross product.
     cross = one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]

@@ -129,6 +129,10 @@ class Scale(NamedTuple):
             share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
+    def pixel(self, value: float) -> float:
+        """The coordinate of a value to a tenth of a pixel."""
+        return rounded(self.at(value))
+
 
 class Axes(NamedTuple):
     """The scales of both axes."""
@@ -250,10 +254,10 @@ def _columns(chart: Chart) -> list[list[float]]:
 def _grid(chart: Chart, axes: Axes) -> Markup:
     """The horizontal lines with their values, the numbers of updates below the plot, and the name of that axis."""
     values = ticks(axes.y.low, axes.y.high, chart.frame.num_ticks)
-    heights = [(rounded(axes.y.at(value)), _tick(value, chart)) for value in values]
+    heights = [(axes.y.pixel(value), _tick(value, chart)) for value in values]
     # Ticks of a short axis may lie between updates.
     updates = [update for update in ticks(axes.x.low, axes.x.high, 6) if update == int(update)]
-    numbers = [(rounded(axes.x.at(update)), number(update)) for update in updates]
+    numbers = [(axes.x.pixel(update), number(update)) for update in updates]
     return grid(chart.frame, heights, numbers, chart.x_name)
 
 
@@ -277,7 +281,7 @@ def _tick(value: float, chart: Chart) -> str:
 
 
 def _mark(mark: Mark, axes: Axes, frame: Frame) -> Markup:
-    x = rounded(axes.x.at(mark.x))
+    x = axes.x.pixel(mark.x)
     line = Markup('<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.top, frame.bottom)
     label = Markup('<text class="soft{}" x="{}" y="{}">{}</text>')
     fits_on_right = x <= frame.right - MARK_WIDTH
@@ -312,7 +316,7 @@ def band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
 def points_of(x: Sequence[float], values: Values, axes: Axes) -> list[tuple[float, float]]:
     """The coordinates of the values that are not missing; none where a series has no such values."""
     return [
-        (rounded(axes.x.at(update)), rounded(axes.y.at(value)))
+        (axes.x.pixel(update), axes.y.pixel(value))
         # A series without an interval has no bounds at all.
         for update, value in zip(x, values, strict=False)
         if value is not None
@@ -356,7 +360,7 @@ def _tooltips(chart: Chart, axes: Axes) -> list[tuple[float, list[str]]]:
     tooltips = []
     for index, update in enumerate(chart.x):
         lines = [f"{chart.x_name} {number(update)}", *_values_at(chart, index)]
-        tooltips.append((rounded(axes.x.at(update)), lines))
+        tooltips.append((axes.x.pixel(update), lines))
     return tooltips
 
 

@@ -144,4 +144,9 @@ def _upper_end(score: Score) -> float:
 
 def _bar(score: Score, top: float) -> Bar:
     low = score.value if score.low is None else score.low
-    return Bar(score, at=100 * score.value / top, low=100 * low / top, high=100 * _upper_end(score) / top)
+    return Bar(
+        score,
+        at=100 * score.value / top,
+        low=100 * low / top,
+        high=100 * _upper_end(score) / top,
+    )

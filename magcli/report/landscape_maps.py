@@ -172,7 +172,7 @@ def _outline(polygon: Sequence[Corner]) -> str:
 
 def _path(places: Sequence[Sequence[float]], axes: Axes) -> Markup:
     """The checkpoints of the run in their order, with the first one named."""
-    pixels = [(rounded(axes.x.at(a1)), rounded(axes.y.at(a2))) for a1, a2 in places]
+    pixels = [(axes.x.pixel(a1), axes.y.pixel(a2)) for a1, a2 in places]
     points = path_of(pixels)
     line = Markup('<polyline class="{}" points="{}"/>')
     dot = Markup('<circle class="stop" cx="{}" cy="{}" r="2.5"/>')
@@ -181,7 +181,8 @@ def _path(places: Sequence[Sequence[float]], axes: Axes) -> Markup:
     # The text is on the side of the first dot that has more room.
     x, y = pixels[0]
     is_right = x > (FRAME.left + FRAME.right) / 2
-    start = label.format("end", x - 7, y + 4) if is_right else label.format("", x + 7, y + 4)
+    anchor, offset = ("end", -7) if is_right else ("", 7)
+    start = label.format(anchor, x + offset, y + 4)
     parts = [line.format("halo", points), line.format("way", points), *dots, start]
     return Markup("").join(parts)
 
@@ -195,8 +196,8 @@ def _spot(point: Mapping[str, Any], axes: Axes) -> Markup:
         f"length {_with_interval(point, 'length')}",
         f"truncated {percent(point['truncated'])}",
     )
-    x = rounded(axes.x.at(point["a1"]))
-    y = rounded(axes.y.at(point["a2"]))
+    x = axes.x.pixel(point["a1"])
+    y = axes.y.pixel(point["a2"])
     tip = _NEW_LINE.join(lines)
     return Markup('<circle class="spot" cx="{}" cy="{}" r="2.5" data-tip="{}"/>').format(x, y, tip)
 
@@ -256,8 +257,8 @@ def _fit(rows: Sequence[Sequence[float]], fit: Mapping[str, Any], axes: Axes) ->
 
 
 def _dot(point: Mapping[str, Any], axes: Axes) -> Markup:
-    x = rounded(axes.x.at(math.log(point["length"])))
-    y = rounded(axes.y.at(point["raw_reward"]))
+    x = axes.x.pixel(math.log(point["length"]))
+    y = axes.y.pixel(point["raw_reward"])
     text = _NEW_LINE.join((f"length {number(point['length'])}", f"raw reward {number(point['raw_reward'])}"))
     return Markup('<circle class="spot" cx="{}" cy="{}" r="3" data-tip="{}"/>').format(x, y, text)
 
@@ -281,8 +282,8 @@ def _labels(
     axes: Axes, across: Sequence[float], x_name: str, y_name: str, to_scale: Callable[[float], float] = float
 ) -> Markup:
     """The numbers of both axes, and what they are; ``to_scale`` maps a number of the horizontal axis to its scale."""
-    heights = [(rounded(axes.y.at(value)), number(value)) for value in ticks(axes.y.low, axes.y.high, 5)]
-    numbers = [(rounded(axes.x.at(to_scale(value))), number(value)) for value in across]
+    heights = [(axes.y.pixel(value), number(value)) for value in ticks(axes.y.low, axes.y.high, 5)]
+    numbers = [(axes.x.pixel(to_scale(value)), number(value)) for value in across]
     name = Markup('<text x="2" y="14" class="soft">{}</text>').format(y_name)
     return grid(FRAME, heights, numbers, x_name) + name
 

@@ -31,7 +31,8 @@ def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     Of digests by file only those that differ are named.
     """
     one, other = _by_file(recorded), _by_file(now)
-    return ", ".join(f"{key} {one.get(key)!r} (now {other.get(key)!r})" for key in sorted(unequal(one, other)))
+    differ = sorted(unequal(one, other))
+    return ", ".join(f"{key} {one.get(key)!r} (now {other.get(key)!r})" for key in differ)
 
 
 def changes(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
