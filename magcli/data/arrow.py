@@ -179,6 +179,7 @@ def _messages(reader: Any, name: str) -> Iterator[tuple[pa.RecordBatch, dict[byt
             return
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{name} is truncated or damaged: {first_line(error)}") from None
+        # Batches of other tools may have metadata of their own.
         keys = dict(metadata) if metadata is not None else {}
         yield batch, keys if seal.SEAL_KEY.encode() in keys else None
 
@@ -255,6 +256,7 @@ def _with_head(schema: pa.Schema, head: str) -> pa.Schema:
 def _write_closing(writer: Any, schema: pa.Schema, chain: manifest.Chain, rows: int) -> None:
     """Write an empty batch with the history and the place of the digest, and close the writer."""
     closing = seal.pack({"chain": manifest.to_json(chain), "rows": rows})
+    # Without rows, so that other readers see nothing of it.
     empty = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
     writer.write_batch(empty, custom_metadata={seal.SEAL_KEY: closing, seal.DIGEST_KEY: seal.PLACEHOLDER})
     writer.close()

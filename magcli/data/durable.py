@@ -180,6 +180,7 @@ def remove_stale(path: Path, *, restore: bool = False) -> None:
     ``restore``: the output is a folder, and one that a process had set aside, and was killed before the new one had the
     name, gets its name back.
     """
+    # The process that writes it, and whether it is what the new folder replaces.
     pattern = re.compile(re.escape(f".{path.name}.") + r"(\d+)(\.old)?\.tmp")
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         match = pattern.fullmatch(stale.name)
@@ -264,6 +265,7 @@ def check_length(path: Path) -> None:
     """Raise EnvironmentFault if a name in an existing folder leaves no room for those of the hidden files beside it."""
     if not path.parent.is_dir():
         return
+    # In bytes, as file systems count.
     longest = os.pathconf(path.parent, "PC_NAME_MAX") - HIDDEN_BYTES
     if len(os.fsencode(path.name)) > longest:
         raise EnvironmentFault(f"cannot write {path}: File name too long; give one of at most {longest} bytes")

@@ -407,6 +407,7 @@ def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
     refuse_bytes(batch.schema, "JSON")
     columns = [_json_values(batch.column(field.name), field) for field in batch.schema]
     names = batch.schema.names
+    # Their nulls are rows without the key, which are written without it again.
     absent = {field.name for field in batch.schema if ABSENT_KEY in (field.metadata or {})}
     texts = [is_json_text(field) for field in batch.schema]
     for values in zip(*columns, strict=True):

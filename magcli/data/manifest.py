@@ -68,6 +68,7 @@ def merge(chains: Sequence[Chain]) -> Chain:
     """The histories of several inputs, one after the other, each link once."""
     seen: list[Link] = []
     for chain in chains:
+        # Inputs may have their first stages in common.
         seen.extend(link for link in chain if link not in seen)
     return tuple(seen)
 

@@ -48,6 +48,7 @@ def unpacked(raw: Opener, packing: str) -> Opener:
                     with gzip.GzipFile(fileobj=file, mode="rb") as packed:
                         yield cast(BinaryIO, io.BufferedReader(packed))
                 case ".zst":
+                    # Python has no zstd before 3.14, Arrow has.
                     with pa.input_stream(file, compression="zstd") as packed:
                         yield cast(BinaryIO, io.BufferedReader(packed))
                 case _:

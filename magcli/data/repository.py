@@ -45,6 +45,7 @@ def _of_names(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
     splits: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
+        # Hidden files, caches, and what magcli writes beside a table.
         is_ignored = any(part.startswith((".", "__")) for part in parts) or path.name.endswith(SIDE_FILES)
         if path.is_file() and not is_ignored and path.name.lower().endswith(suffixes):
             splits.setdefault(_split_of(parts), []).append(refuse_outside(path, folder))

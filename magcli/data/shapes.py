@@ -52,6 +52,7 @@ class Column:
 
     def field(self, key: str, total: int) -> pa.Field:
         """The column's field with its marks."""
+        # Of a key that is null in some rows and absent in others, all are written as null.
         marks = {ABSENT_KEY: b"1"} if self.present < total and not self.null else {}
         if self.shape is None or not _is_storable(self.shape):
             return json_field(key, marks)

@@ -29,7 +29,15 @@ from magcli.data.durable import atomic_file
 from magcli.data.html import CONTENT_POLICY, script_json
 from magcli.landscape import surface
 from magcli.landscape.pca import Plane, like_random_walk, random_walk, step_in_gaps, summary, warnings
-from magcli.landscape.surface import Array, Interval, Regression, confidence_band, triangulate
+from magcli.landscape.surface import (
+    Array,
+    Interval,
+    Regression,
+    confidence_band,
+    difference_text,
+    origin_text,
+    triangulate,
+)
 from magcli.landscape.visits import VISIT, Survey, column
 from magcli.run.job import Job
 
@@ -83,7 +91,7 @@ def write(out: Path, survey: Survey, points: pa.Table, plane: Plane, fit: Regres
     _table(out / "points.csv", points.drop_columns(list(PER_PROBLEM)), job)
     _table(out / "samples.arrow", samples, job)
     run_folder = plane.folders[-1].parent.parent  # RUN/trajectory/step-000100
-    texts = {"name": run_folder.name, "facts": f"{summary(plane)}.", "origin": _origin(repeated)}
+    texts = {"name": run_folder.name, "facts": f"{summary(plane)}.", "origin": f"{origin_text(repeated)}."}
     write_page(out / "index.html", figures | texts, points, samples)
     write_json(out / "landscape.json", figures)
     _log(out, points, repeated, job)
@@ -123,33 +131,23 @@ def _table(path: Path, rows: pa.Table, job: Job) -> None:
         sink.finish(job.history(rows.num_rows))
 
 
-def _origin(repeated: dict[str, Any]) -> str:
-    equal = f"{repeated['equal']:,} of {repeated['completions']:,} completions equal"
-    return f"Final weights evaluated again at the end: {equal}, reward {_difference(repeated)}."
-
-
-def _difference(row: Mapping[str, Any]) -> str:
-    """A difference of rewards with its interval."""
-    low, high = row["difference_low"], row["difference_high"]
-    return f"{row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
-
-
 def _log(out: Path, points: pa.Table, repeated: dict[str, Any], job: Job) -> None:
     reward = values_of(points, "reward")
     (best,) = points.slice(int(np.argmax(reward)), 1).to_pylist()
     job.console.say(
         f"landscape: {len(reward)} points, reward {reward.min():.3f} to {reward.max():.3f}"
-        f" (best at a1 {best['a1']:+.3g}, a2 {best['a2']:+.3g}: {_difference(best)} against the final"
+        f" (best at a1 {best['a1']:+.3g}, a2 {best['a2']:+.3g}: {difference_text(best)} against the final"
         f" weights); open {out / 'index.html'}",
         event="landscape",
         out=str(out),
     )
+    origin = f"{origin_text(repeated)}."
     # The interval of the difference contains 0.
     returned = repeated["difference_low"] <= 0 <= repeated["difference_high"]
     if returned:
-        job.console.say(_origin(repeated), event="origin", **repeated)
+        job.console.say(origin, event="origin", **repeated)
     else:
-        text = _origin(repeated) + " The engine did not return to the same weights."
+        text = f"{origin} The engine did not return to the same weights."
         job.console.warn(text, event="origin", **repeated)
 
 

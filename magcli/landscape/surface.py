@@ -6,8 +6,9 @@ for all points; completions of one prompt are never treated as independent evide
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -327,3 +328,15 @@ def _fit(x: Array, y: Array) -> Array:
 def _interval(mean: float, draws: Array) -> Interval:
     low, high = np.percentile(draws, COVERAGE)
     return Interval(float(mean), float(low), float(high))
+
+
+def difference_text(row: Mapping[str, Any]) -> str:
+    """A difference of rewards with its interval, of a row or of ``compare_origin``."""
+    low, high = row["difference_low"], row["difference_high"]
+    return f"{row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def origin_text(repeated: Mapping[str, Any]) -> str:
+    """What the second evaluation of the final weights says, as of ``compare_origin``."""
+    equal = f"{repeated['equal']:,} of {repeated['completions']:,} completions equal"
+    return f"Final weights evaluated again at the end: {equal}, reward {difference_text(repeated)}"

@@ -179,6 +179,7 @@ def legend(chart: Chart) -> list[LegendEntry]:
     entries = []
     for index, series in enumerate(chart.series):
         values = [chart.format(value) for value in series.values if value is not None] or ["-"]
+        # After the last colour they start over.
         entries.append(LegendEntry(index % COLOURS, series.name, values[0], values[-1]))
     return entries
 

@@ -29,6 +29,7 @@ def options_of(run: Trained) -> dict[str, Any]:
     """The options of a run, what ``auto`` resolved to, and its inputs; without the run's own folder."""
     chosen = run.options.get(CHOSEN, {})
     tables = {"inputs": [f"{table.name} {table.sha256[:8]}".strip() for table in run.inputs]}
+    # Without ``CHOSEN`` as a whole, of which each option is there by itself.
     return {**run.options, **chosen, **tables, "command": run.stage, CHOSEN: None}
 
 

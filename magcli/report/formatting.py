@@ -35,5 +35,6 @@ def largest_first(counts: Mapping[str, float]) -> dict[str, float]:
 
 def sanitize(text: str, limit: int = MAX_TEXT) -> str:
     """Untrusted text with control characters made visible, truncated to ``limit`` characters."""
+    # Cut first, because what is made visible gets longer.
     shown = visible(text[:limit])
     return shown if len(text) <= limit else f"{shown} [... {len(text) - limit:,} more characters]"

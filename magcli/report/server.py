@@ -111,6 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not is_local or not self._has_token(address.query):
             self._send(HTTPStatus.FORBIDDEN, Answer("text/plain", "Open the link that magcli printed.\n"))
             return
+        # Only requests with the token count: others do not keep the server from ending.
         self.server.asked_at = time.monotonic()
         answer = self.server.answers.get(address.path)
         if answer is None:

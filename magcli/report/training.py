@@ -268,6 +268,7 @@ def _charts(
     charts = []
     for spec in specs:
         series = [_series(name, key, points, sizes) for key, name in spec.keys.items()]
+        # A legend names only what this run has measured.
         with_values = [curve for curve in series if any(value is not None for value in curve.values)]
         charts.append(chart_of(spec, unit, x, with_values, marks))
     if of_rl:

@@ -65,6 +65,7 @@ class Watched:
         files = [self._run.note_path, self._run.metrics_path]
         for name in LANDSCAPE_FILES:
             files += sorted(self._run.path.glob(f"*/{name}"))
+        # By times and sizes, without reading the files.
         stamps = [_stamp(path) for path in files]
         return hashlib.sha256(repr((self.state, stamps)).encode()).hexdigest()[:16]
 

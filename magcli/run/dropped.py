@@ -92,7 +92,7 @@ class DroppedTable:
         assert self._sink is not None
         self._flush()
         self._sink.finish(history)
-        self._sink = None
+        self._sink = None  # ``__exit__`` leaves a finished table alone
         self._context.__exit__(None, None, None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -44,9 +44,8 @@ def _try_functions(stage: Stage, config: Any, inputs: Sequence[str]) -> None:
     job = Job(stage.name, Console(quiet=True), Drops(keep=False))
     try:
         source = table.read(inputs[0], table.ignore)
-        layout.arrange(stage, config, [source])
-        columns = stage.reads(config) or ()
-        _, rows = validation.validate_rows(columns, source.schema, source.rows, job, inputs[0], stage.ALIASES)
+        job.inputs = layout.joined(stage, config, [source])
+        rows = validation.usable_rows(stage, config, job, inputs[:1])
         first = next((batch for batch in rows if batch.num_rows), None)
     except MagError:
         return
@@ -61,9 +60,7 @@ def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console)
     sources = [table.read(name, job.drops.unread) for name in inputs]
     job.inputs = layout.joined(stage, config, sources)
     job.total = job.inputs.total
-    columns = stage.reads(config) or ()
-    where = ", ".join(inputs)
-    job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
+    rows = validation.usable_rows(stage, config, job, inputs)
     rows = trial.try_first_row(stage, config, rows)
     usable = stage.preview(config, rows, job)
 

@@ -206,10 +206,8 @@ def _run(
     started = time.monotonic()
     assert job.inputs is not None
     job.total = job.inputs.total
-    columns = stage.reads(config) or ()
-    where = ", ".join(tables.inputs)
     _say_renamed(job)
-    job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
+    rows = validation.usable_rows(stage, config, job, tables.inputs)
     if rows_of_shards is None:
         rows = trial.try_first_row(stage, config, rows)
     schema = stage.schema(config, job.schema)

@@ -263,6 +263,7 @@ class CountedInputs:
         return first(self._all_rows(), self.limit, to_end=is_pipe)
 
     def _all_rows(self) -> Rows:
+        # The rows of a single table have the columns of all as they are.
         is_alone = len(self.sources) == 1
         for source in self.sources:
             for batch in source.rows:

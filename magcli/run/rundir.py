@@ -95,6 +95,7 @@ class RunDir:
         """Record what an option left to ``auto`` resolved to; a resumed run keeps it."""
         if self.notes.get(name) != value:
             self.notes[name] = value
+            # With what the run was started with, which only ``open`` changes.
             identity = checksum.read_object(self.note_path)
             _write_note(self.note_path, identity | {CHOSEN: self.notes})
 

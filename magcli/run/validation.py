@@ -19,6 +19,7 @@ from magcli.data.source import Rows
 from magcli.data.values import parse_texts, python_values, to_rows
 from magcli.errors import DataError
 from magcli.run.job import CELL_LIMIT, Job
+from magcli.run.stage import Stage
 
 TEXT = ("prompt", "answer", "completion")
 """Columns that must be text; numbers in them become text."""
@@ -68,13 +69,30 @@ def validate_rows(
     return validated, _valid_rows(names, alternatives, validated, rows, job)
 
 
+def usable_rows(stage: Stage, config: Any, job: Job, names: Sequence[str]) -> Rows:
+    """The usable rows of a job's inputs, tables of these names; the job gets their columns.
+
+    Raises:
+        DataError: as ``validate_rows``.
+    """
+    assert job.inputs is not None
+    columns = stage.reads(config) or ()
+    where = ", ".join(names)
+    job.schema, rows = validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
+    return rows
+
+
 def _converted(field: pa.Field, names: Sequence[str]) -> pa.Field:
     """The field of a column after validation; without required columns the table stays as it is."""
-    if field.name in (*TEXT, "id") and field.name in names:
+    if _must_be_text(field, names):
         return pa.field(field.name, pa.string())
     if names and _is_of_another_type(field):
         return pa.field(field.name, KNOWN[field.name], metadata={ABSENT_KEY: b"1"})
     return field
+
+
+def _must_be_text(field: pa.Field, names: Sequence[str]) -> bool:
+    return field.name in (*TEXT, "id") and field.name in names
 
 
 def _is_of_another_type(field: pa.Field) -> bool:
@@ -120,6 +138,7 @@ def _valid_rows(names: Sequence[str], alternatives: Mapping[str, str], schema: p
         if why.null_count < num_rows:
             converted = _usable(converted, why, job, before)
             batch = batch.filter(why.is_null())
+        # The values as they came too, as bytes that are not UTF-8 are null by now.
         reasons = _reasons(batch, converted, names, alternatives)
         yield _usable(converted, reasons, job, before)
         before += num_rows
@@ -141,7 +160,7 @@ def _convert(batch: pa.RecordBatch, schema: pa.Schema, names: Sequence[str]) -> 
 
 
 def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> pa.Array:
-    if field.name in (*TEXT, "id") and field.name in names:
+    if _must_be_text(field, names):
         return as_text(column, field)
     if not names:
         return column

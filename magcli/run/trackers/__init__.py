@@ -95,6 +95,7 @@ def metric_name(key: str) -> str:
         return f"speed/{key}"
     if key in METRIC_NAMES:
         return METRIC_NAMES[key]
+    # From ``length_mean`` to ``length/mean``.
     family, _, rest = key.partition("_")
     return f"{family}/{rest}" if family in FAMILIES and rest else f"train/{key}"
 
@@ -165,6 +166,7 @@ class Uploader:
         self._closing = True
         self._wake.set()
         self._thread.join(FINISH_TIMEOUT if completed else ABORT_TIMEOUT)
+        # A thread that waits for the network cannot be stopped; as a daemon it does not keep the process alive.
         if self._thread.is_alive():
             self._fail(TimeoutError("no answer in time"))
         elif not self._failed:
