@@ -188,7 +188,7 @@ def _is_in(left: ast.expr, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
     # 1 is in (1.0, 2).
     if not pa.types.is_string(column.type):
         column, choices = column.cast(pa.float64()), choices.cast(pa.float64())
-    # Arrow says false for a null, which is in no list and not outside of one.
+    # Arrow says false for a null, of which it is unknown.
     is_in = pc.is_in(column, value_set=choices)
     return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), is_in)
 

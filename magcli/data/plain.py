@@ -148,9 +148,9 @@ def _folded_lists(values: pa.Array, kind: pa.DataType, levels: int, array: pa.Ar
     mask = array.is_null() if array.null_count else None
     while kinds:
         inner = kinds.pop()
-        nested = pa.FixedSizeListArray.from_arrays(
-            nested, type=inner, mask=None if kinds else mask
-        )  # only a whole tensor is null
+        # Only a whole tensor is null, never a part of one.
+        nulls = None if kinds else mask
+        nested = pa.FixedSizeListArray.from_arrays(nested, type=inner, mask=nulls)
     return nested
 
 

@@ -236,7 +236,6 @@ def _group_account(folder: Path) -> list[str]:
     path = RunDir(folder).ledger
     if not path.exists():
         return []
-    # The ledger has each event of each group, so the numbers of all ends must add up.
     account = ledger.account(ledger.read(path))
     texts = [str(account), *account.faults[:MAX_FAULTS]]
     num_hidden = len(account.faults) - MAX_FAULTS

@@ -252,7 +252,7 @@ def _dropped_table(job: Job, name: str | None, schema: pa.Schema) -> Iterator[No
         try:
             yield
         except MagError:
-            # With no rows out: its rows say why the command failed.
+            # The command made no rows, but what it dropped may say why it failed.
             if job.drops.table.is_open and job.drops.table.num_rows:
                 job.drops.table.finish(job.history(0))
             raise

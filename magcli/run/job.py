@@ -157,7 +157,6 @@ class Job:
         values = dict(asked)
         decisions = []
         for option in asked:
-            # An option that was given stays as it is.
             if asked[option] != "auto":
                 continue
             value = self._resolved(option, resumed)

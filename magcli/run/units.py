@@ -247,11 +247,15 @@ async def in_order(
     waiting: deque[asyncio.Task[T]] = deque()  # in the order of the units, finished ones too
     running: set[asyncio.Task[T]] = set()
     more = True
+
+    def has_room() -> bool:
+        return more and len(running) < window and len(waiting) < 4 * window
+
     try:
         while True:
             # A finished task leaves the window, though its result may wait for that of an earlier unit.
             running = {task for task in running if not task.done()}
-            while more and len(running) < window and len(waiting) < 4 * window:
+            while has_room():
                 if ahead and not ahead.available:
                     break
                 unit = ahead.take() if ahead else next(units, None)
@@ -261,10 +265,9 @@ async def in_order(
                 task = asyncio.create_task(finish(*unit))
                 waiting.append(task)
                 running.add(task)
-            has_room = more and len(running) < window and len(waiting) < 4 * window
             if waiting and waiting[0].done():
                 yield waiting.popleft().result()
-            elif ahead and has_room:  # the next unit has not come
+            elif ahead and has_room():  # the next unit has not come
                 await _first_of(running, ahead.wait())
                 _raise_first_error(waiting)
             # The window is full, or no unit is left.
