@@ -83,5 +83,6 @@ def _inner(text: str | None, keys: Sequence[str]) -> Any:
     """The value under nested keys of a JSON text; None if there is none."""
     value = None if text is None else DECODER.decode(text)
     for key in keys:
+        # Objects differ from row to row, and any other value has no keys.
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -71,6 +71,7 @@ def requested(text: str) -> Request:
     name, _, query = rest.partition("?")
     usage(bool(name), f"{text}: name what {library} should make, as {library}:NAME?size=100")
     try:
+        # ``option=`` is an empty text; ``option`` alone is an error.
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
         raise UsageError(f"{text}: after the question mark are options, as size=100&seed=0") from None

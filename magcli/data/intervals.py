@@ -28,6 +28,7 @@ def interval_text(months: int, days: int, nanoseconds: int) -> str:
     minutes, rest = _divided(rest, MINUTE)
     date = _parts((years, "Y"), (months, "M"), (days, "D"))
     time = _parts((hours, "H"), (minutes, "M"))
+    # Less than a minute is left: seconds and their decimals, with one sign.
     if rest:
         sign = "-" if rest < 0 else ""
         whole, fraction = divmod(abs(rest), SECOND)

@@ -119,6 +119,7 @@ class HashingWriter(io.RawIOBase):
         """Write the pending bytes with the digest of the whole file in its place; returns the digest."""
         tail = b"".join(self.pending or [])
         at = tail.rindex(MARK + BLANK) + len(MARK)
+        # Of the file with blanks where the digest goes.
         self.hash.update(tail)
         digest = self.hash.hexdigest()
         self.out.write(tail[:at] + digest.encode() + tail[at + 64 :])

@@ -101,6 +101,7 @@ class _Terminal:
 
     def write(self, data: Any) -> int:
         """Write text, which may end within a character."""
+        # A character that is cut waits in the decoder for its other bytes.
         text = self._decoder.decode(bytes(data))
         self._file.write(visible(text).encode())
         return len(data)

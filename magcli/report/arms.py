@@ -270,6 +270,7 @@ def _ranking(suite: str, arms: Sequence[Arm], evaluated: Mapping[int, Sequence[S
     """The best arm by its mean accuracy, and the difference of each other arm to it, paired by problem."""
     sides = []
     for arm in arms:
+        # Runs of several seeds answer a problem together, with the samples of all.
         pooled = pool(evaluated[arm.colour])
         estimates = {(suite, estimate.metric): estimate for estimate in metrics.estimate(pooled, ())}
         sides.append(Side(arm.name, estimates, {suite: pooled}))

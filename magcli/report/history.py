@@ -171,6 +171,7 @@ def of_run(trained: Trained, defaults: Defaults) -> Origin:
 
 
 def _command(note: Mapping[str, Any]) -> str:
+    # A note is a file beside the table, which somebody may have edited.
     words = note.get("command")
     if not isinstance(words, list):
         return ""

@@ -104,6 +104,7 @@ def _surface(points: landscape_maps.Points) -> list[str]:
         return []
     rewards = [point["reward"] for point in points]
     values = f"Reward {min(rewards):.3f} to {max(rewards):.3f} over {len(points)} points"
+    # By the difference, which is paired by problem, and less noisy than the reward itself.
     best = max(points, key=itemgetter("difference"))
     if best["difference"] <= 0:
         return [f"{values}; none has more than the final weights"]

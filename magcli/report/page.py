@@ -71,6 +71,7 @@ def contents(
     Raises:
         DataError: an artifact that was named explicitly is damaged.
     """
+    # Several folders may have one name, so each is called by as much of its path as tells it apart.
     names = dict(zip(artifacts.runs, labels([str(path) for path in artifacts.runs]), strict=True))
 
     def read_run(folder: Path) -> training.RunView:

@@ -71,6 +71,7 @@ def each_row(
 
     async def compute(part: pa.RecordBatch) -> Result:
         part_rows = to_rows(part)
+        # The decisions of a unit wait for servers and programs at the same time.
         decisions = await asyncio.gather(*map(decide, part_rows))
         return result_of(part_rows, decisions, columns)
 

@@ -34,6 +34,7 @@ def guard() -> None:
     worker = os.getpid()
     if not _LINUX or not mark:
         return
+    # A fork later would have the locks of other threads as they are, and none of the threads that free them.
     try:
         is_guard = os.fork() == 0
     except OSError:

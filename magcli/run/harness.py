@@ -93,6 +93,7 @@ def execute(
     if tables.shard:
         settings[KEY] = str(tables.shard)
     if tables.limit:
+        # Of fewer rows other rows come out, so an unfinished run with another limit is another run.
         settings[LIMIT] = tables.limit
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output, whole=whole)
     targets = [*tables.targets, *stage.more_tables(config)]

@@ -33,6 +33,7 @@ class Journal:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self.schema = path, schema
         with durable.disk_errors(path):
+            # Without a buffer, so that a record which is written survives a kill.
             self.file = open(path, "ab+", buffering=0, opener=durable.opener)  # noqa: SIM115
         self.positions: dict[str, tuple[int, int]] = {}
         self.notes: dict[str, str] = {}

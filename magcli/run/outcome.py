@@ -49,6 +49,7 @@ def _warn_of_most(link: Link, console: Console) -> None:
     if not link.rows_out:
         return
     for reason, count in link.dropped.items():
+        # A filter drops rows for many reasons; nearly all for one may be a mistake.
         if count > MOST * link.rows_in and reason not in CHOSEN:
             share = f"{count / link.rows_in:.0%}"
             text = f"{link.stage}: {share} of the rows were dropped for one reason: {reason}"

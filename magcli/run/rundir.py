@@ -293,6 +293,7 @@ def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console)
         # A run may have been repeated from a model that came from it.
         if earlier is None or earlier in [run.folder for run in runs]:
             break
+        # A run that was repeated since has another model than the one that this run started from.
         if _changed(runs[0], digest):
             _warn(runs[0], "has changed since", console)
             return runs

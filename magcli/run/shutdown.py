@@ -93,6 +93,7 @@ class ShutdownGuard:
 
         The interpreter is not finalized: threads in compiled code may crash it.
         """
+        # As shells report a process that a signal ended.
         self._code = 128 + number
         # The thread may report the same signal at this moment: one of the two gets the lock.
         if self._unreported.acquire(blocking=False):

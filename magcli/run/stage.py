@@ -135,5 +135,6 @@ def declared(name: str, module: ModuleType) -> Stage:
 
 def _hooks(module: ModuleType) -> dict[str, Any]:
     """The names of a stage that a module has."""
+    # Whatever else a module has, such as its helpers, is none of these names.
     names = vars(module)
     return {field.name: names[field.name] for field in fields(Stage) if field.name in names and field.name != "work"}

@@ -196,6 +196,7 @@ class Uploader:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        # Only the first failure is told; others may follow from it.
         if not self._failed:
             self._failed = True
             message = f"{self._source.stage}: {self._name} failed and gets no more updates: {_one_line(error)}"
