@@ -19,6 +19,7 @@ from magcli.data.source import Rows, Source
 from magcli.errors import DataError, first_line
 
 TRUNCATED = "it is truncated; write it again"
+# Arrow's end of a stream: a continuation mark, and a message of length 0.
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 ROW_GROUP = 8
@@ -36,6 +37,7 @@ def open_file(path: Path, name: str = "", *, verify: bool = True) -> Source:
     name = name or str(path)
     digest = seal.verify_file(path) if verify else None
     with open(path, "rb") as file:
+        # The magic of Arrow's file format; a stream has none.
         is_random_access = file.read(6) == b"ARROW1"
     if is_random_access:
         return _open_random_access(path, name, digest, verify)
@@ -44,7 +46,7 @@ def open_file(path: Path, name: str = "", *, verify: bool = True) -> Source:
     if digest:
         source.chain, source.total = _closing(path)
     elif not verify:
-        with contextlib.suppress(DataError):
+        with contextlib.suppress(DataError):  # of another tool, or truncated: its number of rows is unknown
             _, source.total = _closing(path)
     return source
 
@@ -98,7 +100,7 @@ def _random_access_chain(reader: Any) -> manifest.Chain:
 def _random_access_rows(reader: Any, schema: pa.Schema, name: str) -> Rows:
     for number in range(reader.num_record_batches):
         batch = _validated(reader.get_batch(number), name)
-        if batch.num_rows:
+        if batch.num_rows:  # the closing batch has none
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
@@ -127,6 +129,7 @@ def open_stream(file: "BinaryIO | pa.NativeFile", name: str) -> Source:
         raise DataError(f"{name} is not an Arrow stream, or is truncated in its header: {first_line(error)}") from None
     types.plain_schema(schema, name)  # raises for a damaged header: column names that are not UTF-8
     ours = seal.HEAD_KEY.encode() in (schema.metadata or {})
+    # The rest of the metadata may be of other tools; that of the seal would be wrong in a table made from this one.
     schema = schema.with_metadata(seal.foreign_metadata(schema.metadata))
     source = Source(name, schema, iter(()))
     rows = _rows(reader, hashing, source, schema, ours)
@@ -138,6 +141,7 @@ def _rows(reader: Any, hashing: seal.HashingReader, source: Source, schema: pa.S
     """The rows with their ``schema``; that of the source may be of fewer columns by then."""
     sealed = False
     count = 0
+    # After each message that is not the last, so that of the stream only the message with the digest is in memory.
     hashing.mark()
     for batch, metadata in _messages(reader, source.name):
         if metadata:
@@ -175,6 +179,7 @@ def _messages(reader: Any, name: str) -> Iterator[tuple[pa.RecordBatch, dict[byt
             return
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{name} is truncated or damaged: {first_line(error)}") from None
+        # Batches of other tools may have metadata of their own.
         keys = dict(metadata) if metadata is not None else {}
         yield batch, keys if seal.SEAL_KEY.encode() in keys else None
 
@@ -206,7 +211,7 @@ class StreamSink:
 
     def finish(self, chain: manifest.Chain) -> str:
         """Write the closing batch with history and digest."""
-        self.out.pending = []
+        self.out.pending = []  # hold back what follows: the digest goes into it
         _write_closing(self.writer, self.schema, chain, self.rows)
         return self.out.finish()
 
@@ -251,6 +256,7 @@ def _with_head(schema: pa.Schema, head: str) -> pa.Schema:
 def _write_closing(writer: Any, schema: pa.Schema, chain: manifest.Chain, rows: int) -> None:
     """Write an empty batch with the history and the place of the digest, and close the writer."""
     closing = seal.pack({"chain": manifest.to_json(chain), "rows": rows})
+    # Without rows, so that other readers see nothing of it.
     empty = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
     writer.write_batch(empty, custom_metadata={seal.SEAL_KEY: closing, seal.DIGEST_KEY: seal.PLACEHOLDER})
     writer.close()
@@ -267,6 +273,7 @@ def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
     name = name or str(path)
     digest = seal.verify_file(path) if verify else None
     try:
+        # Pages of a file without a seal may have checksums of their own.
         file, widths = _opened(path, partial(pq.ParquetFile, page_checksum_verification=True))
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} is not a complete Parquet file: {first_line(error)}") from None

@@ -62,11 +62,14 @@ def _count(node: Any, counted: dict[int, int]) -> int:
     if id(node) in counted:
         total = counted[id(node)]
     else:
+        # Until its parts are counted: a node that contains itself meets this number.
         counted[id(node)] = MAX_NODES + 1
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
         total = 1
         for part in parts:
-            total += sum(_count(half, counted) for half in part) if isinstance(part, tuple) else _count(part, counted)
+            # A mapping has pairs of a key and a value, a sequence has nodes.
+            nodes = part if isinstance(part, tuple) else (part,)
+            total += sum(_count(inner, counted) for inner in nodes)
         counted[id(node)] = total
     if total > MAX_NODES:
         raise _Endless

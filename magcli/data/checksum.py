@@ -39,6 +39,7 @@ def encode_line(fields: Mapping[str, Any], crc: int | None) -> tuple[bytes, int 
     if crc is None:
         return body + b"\n", None
     crc = zlib.crc32(body, crc)
+    # The checksum becomes the last key, in front of the closing brace.
     return body[:-1] + f', "{KEY}": "{crc:08x}"}}\n'.encode(), crc
 
 
@@ -91,6 +92,7 @@ def _decode_line(line: bytes, crc: int | None) -> tuple[dict[str, Any], int | No
         raise ValueError("its checksum is missing")
     if crc is None:
         raise ValueError("it has a checksum, unlike the lines before it")
+    # The text that the checksum is of: its key out, the brace back.
     body = line[: suffix.start()] + b"}"
     crc = zlib.crc32(body, crc)
     if crc != int(suffix[1], 16):

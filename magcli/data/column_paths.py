@@ -43,6 +43,7 @@ def field_at(schema: pa.Schema, path: str) -> pa.Field:
     field = schema.field(top)
     if not keys:
         return field
+    # What a key leads to differs from row to row.
     if is_json_text(field):
         return json_field(path)
     for key in keys:
@@ -61,6 +62,7 @@ def column_at(batch: pa.RecordBatch, path: str) -> pa.Array:
     Raises:
         DataError: it leads nowhere.
     """
+    # Its messages say what there is, unlike those of Arrow.
     field_at(batch.schema, path)
     top, keys = _split(path, batch.schema)
     column = batch.column(top)
@@ -81,5 +83,6 @@ def _inner(text: str | None, keys: Sequence[str]) -> Any:
     """The value under nested keys of a JSON text; None if there is none."""
     value = None if text is None else DECODER.decode(text)
     for key in keys:
+        # Objects differ from row to row, and any other value has no keys.
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -94,6 +94,7 @@ def _with_operators(text: str) -> str:
         is_keyword = word in ("and", "or", "not", "in", "is")
         is_operand = kind in (tokenize.NAME, tokenize.STRING) and not is_keyword and not is_operator
         follows_operand = is_operand or word == ")"
+    # Pairs have no positions, which would be wrong behind a word that became shorter.
     return tokenize.untokenize(replaced)
 
 
@@ -114,9 +115,10 @@ def _mask(tree: ast.expr, batch: pa.RecordBatch) -> pa.Array:
             sides = pairwise([left, *others])
             links = [_compared(one, op, other, batch) for (one, other), op in zip(sides, ops, strict=True)]
             return reduce(pc.and_kleene, links)
-        case ast.BinOp(left=left, op=ast.MatMult(), right=right):
-            return _contains(left, right, batch)
-        case ast.Call(func=ast.Name(id="contains"), args=[left, right], keywords=[]):
+        case (
+            ast.BinOp(left=left, op=ast.MatMult(), right=right)
+            | ast.Call(func=ast.Name(id="contains"), args=[left, right], keywords=[])
+        ):
             return _contains(left, right, batch)
         case _ if (name := _name(tree)) is not None:
             field = column_paths.field_at(batch.schema, name)
@@ -186,6 +188,7 @@ def _is_in(left: ast.expr, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
     # 1 is in (1.0, 2).
     if not pa.types.is_string(column.type):
         column, choices = column.cast(pa.float64()), choices.cast(pa.float64())
+    # Arrow says false for a null, of which it is unknown.
     is_in = pc.is_in(column, value_set=choices)
     return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), is_in)
 
@@ -287,7 +290,7 @@ def _constant(tree: ast.expr, batch: pa.RecordBatch) -> "pa.Scalar | None":
 def _scalar(value: str | float) -> pa.Scalar:
     try:
         return pa.scalar(value)
-    except (OverflowError, UnicodeEncodeError, pa.ArrowException):
+    except (OverflowError, UnicodeEncodeError, pa.ArrowException):  # more than 64 bits, or a lone surrogate
         raise UsageError(f"{value!a} cannot be the value of a column") from None
 
 

@@ -21,7 +21,7 @@ from pyarrow import csv as arrow_csv
 
 from magcli.data.json_columns import encoded, finite, is_json_text
 from magcli.data.manifest import check_manifest, with_manifest
-from magcli.data.packed import PACKED, Opener, damage, foreign, opener
+from magcli.data.packed import PACKED, Opener, damage, foreign, has_suffix, opener
 from magcli.data.readable import readable_numbers, readable_values, time_texts
 from magcli.data.schema import TEXT_COLUMNS
 from magcli.data.selection import first
@@ -31,6 +31,7 @@ from magcli.errors import DataError, first_line
 
 PATTERNS = {
     pa.int64(): "^-?(0|[1-9][0-9]{0,18})$",
+    # Whole numbers of up to 15 digits, which are exact; numbers with an exponent; numbers with decimals.
     pa.float64(): r"^-?((0|[1-9][0-9]{0,14})|(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)|(0|[1-9][0-9]*)\.[0-9]+)$",
     pa.bool_(): "^(true|false|True|False|TRUE|FALSE)$",
 }
@@ -66,6 +67,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
     file = Cells(str(path), opener(path), _delimiter(path), block)
     if manifest is not None:
         schema = _readable(manifest.schema)
+        # In a table of one column an empty line is a null.
         rows = _typed(_cells(file, _header(file), bad, keep_empty=True), schema)
         return Source(file.name, schema, rows, manifest.chain, digest, manifest.rows)
     source = open_cells(file, bad)
@@ -101,16 +103,16 @@ def open_cells(file: Cells, bad: BadRow) -> Source:
 
 def _with_delimiter(file: Cells) -> Cells:
     """The file with the delimiter of its header, which may be a semicolon or a tab where no comma is."""
-    header = _first_line(file)
+    header = _first_line(file).decode("utf-8", "replace")
     for delimiter in (file.delimiter, ";", "\t"):
         if delimiter in header:
             return file._replace(delimiter=delimiter)
     return file
 
 
-def _first_line(file: Cells) -> str:
+def _first_line(file: Cells) -> bytes:
     with damage(file.name), file.opened() as raw:
-        return raw.readline(1 << 16).decode("utf-8", "replace")
+        return raw.readline(1 << 16)  # a file that is not text may be one long line
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:
@@ -127,9 +129,7 @@ def _readable(schema: pa.Schema) -> pa.Schema:
 
 
 def _header(file: Cells) -> list[str]:
-    with damage(file.name), file.opened() as raw:
-        what = foreign(raw.readline(1 << 16))
-    if what:
+    if what := foreign(_first_line(file)):
         raise DataError(f"{file.name} is not readable as CSV{what}")
     with damage(file.name), file.opened() as raw:
         try:
@@ -157,8 +157,7 @@ def _header_lines(raw: BinaryIO) -> Iterator[str]:
 
 
 def _delimiter(path: Path) -> str:
-    is_tsv = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
-    return "\t" if is_tsv else ","
+    return "\t" if has_suffix(path, ".tsv") else ","
 
 
 def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:
@@ -169,6 +168,7 @@ def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> R
         return "skip"
 
     convert = arrow_csv.ConvertOptions(
+        # Bytes, because a cell that is not UTF-8 would end the whole file as text.
         column_types={name: pa.binary() for name in names},
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -258,6 +258,7 @@ def _matching(batch: pa.RecordBatch, names: Sequence[str], kind: pa.DataType) ->
     width = max(1, MATCHED // max(1, batch.num_rows))
     for start in range(0, len(names), width):
         group = names[start : start + width]
+        # One array, column after column, as the matches are laid out below.
         cells = pa.concat_arrays([batch.column(name) for name in group])
         matches = pc.match_substring_regex(cells, PATTERNS[kind]).fill_null(True)
         by_column = matches.to_numpy(zero_copy_only=False).reshape(len(group), batch.num_rows)
@@ -272,6 +273,7 @@ def _in_range(column: pa.Array, kind: pa.DataType) -> bool:
         return False
     if not pa.types.is_floating(kind):
         return True
+    # 1e999 matches the pattern, and is infinite.
     are_finite = pc.all(pc.is_finite(values)).as_py()
     return are_finite is not False  # it is None if all cells are null
 

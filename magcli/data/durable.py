@@ -110,6 +110,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     temp = temp_path(path)
     remove_stale(path)
     try:
+        # Exclusively, so that a link which somebody else put there is not followed.
         with disk_errors(path), open(temp, "xb+") as file:
             yield file
             sync(file)
@@ -145,6 +146,7 @@ def _replace_folder(new: Path, path: Path, old: Path) -> None:
         if exchange(new, path):
             sync_folder(path.parent)
             return
+        # After a kill between these two steps ``remove_stale`` gives the older folder its name back.
         os.replace(path, old)
     rename(new, path)
 
@@ -165,6 +167,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # Errors about other files are not of this output, and go to whoever reads these.
         if error.errno not in DISK_ERRORS or (error.filename and not _concerns(Path(error.filename), path)):
             raise
         reason = error.strerror or str(error)
@@ -184,6 +187,7 @@ def remove_stale(path: Path, *, restore: bool = False) -> None:
     ``restore``: the output is a folder, and one that a process had set aside, and was killed before the new one had the
     name, gets its name back.
     """
+    # The process that writes it, and whether it is what the new folder replaces.
     pattern = re.compile(re.escape(f".{path.name}.") + r"(\d+)(\.old)?\.tmp")
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         match = pattern.fullmatch(stale.name)
@@ -208,8 +212,8 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it is alive, and of another user
+        pass
     return True
 
 
@@ -237,6 +241,7 @@ def locked(path: Path) -> Iterator[None]:
         os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename} since {started}".encode(), 0)
         yield
     finally:
+        # While it is locked: after that, the file may be the lock of the next process.
         lock.unlink(missing_ok=True)
         os.close(handle)
 
@@ -253,9 +258,9 @@ def is_locked(path: Path) -> bool:
         return False
     try:
         owner = OWNER.match(_entry(handle))
-        if owner and owner[2] == os.uname().nodename and not _alive(int(owner[1])):
+        if owner and not _may_be_alive(owner):
             return False
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several may ask at once
     except BlockingIOError:
         return True
     finally:
@@ -267,6 +272,7 @@ def check_length(path: Path) -> None:
     """Raise EnvironmentFault if a name in an existing folder leaves no room for those of the hidden files beside it."""
     if not path.parent.is_dir():
         return
+    # In bytes, as file systems count.
     longest = os.pathconf(path.parent, "PC_NAME_MAX") - HIDDEN_BYTES
     if len(os.fsencode(path.name)) > longest:
         raise EnvironmentFault(f"cannot write {path}: File name too long; give one of at most {longest} bytes")
@@ -281,6 +287,7 @@ def _acquire(lock: Path, path: Path) -> int:
             owner = _owner(handle)
             os.close(handle)
             raise UsageError(f"{path} is being written by {owner}; wait for it or choose another output") from None
+        # A lock on a file that was removed after it was opened keeps nobody out.
         if _same_file(handle, lock):
             return handle
         os.close(handle)
@@ -292,11 +299,15 @@ def _owner(handle: int) -> str:
     while time.monotonic() < deadline:
         entry = _entry(handle)
         match = OWNER.match(entry)
-        is_remote = match is not None and match[2] != os.uname().nodename
-        if match and (is_remote or _alive(int(match[1]))):
+        if match and _may_be_alive(match):
             return entry
         time.sleep(0.01)
     return "another process"
+
+
+def _may_be_alive(owner: re.Match[str]) -> bool:
+    """Whether the owner of a lock lives, as far as this machine can tell: of another one it cannot."""
+    return owner[2] != os.uname().nodename or _alive(int(owner[1]))
 
 
 def _entry(handle: int) -> str:

@@ -38,6 +38,7 @@ def _has_more(feature: Any) -> bool:
     if not isinstance(feature, dict):
         return False
     kind = feature.get("_type")
+    # A kind that is no text is the feature of a column with the name ``_type``.
     if isinstance(kind, str) and kind not in PLAIN:
         return True
     return any(_has_more(part) for part in feature.values())

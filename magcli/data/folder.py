@@ -22,6 +22,8 @@ from magcli.data.manifest import manifest_path
 from magcli.data.source import Source
 from magcli.errors import DataError, EnvironmentFault
 
+DATA_FILE = "data-00000-of-00001.arrow"
+"""How `datasets` names the only data file of a folder."""
 HUB_TIMEOUT = 5.0
 """Seconds to wait for a connection to the hub."""
 
@@ -87,7 +89,7 @@ class FolderSink:
 
     def __init__(self, folder: Path, schema: pa.Schema, features: Any) -> None:
         self.folder, self.features = folder, features
-        self.file = open(folder / "data-00000-of-00001.arrow", "wb")  # noqa: SIM115
+        self.file = open(folder / DATA_FILE, "wb")  # noqa: SIM115
         self.schema = schema
         self.writer = pa.ipc.new_stream(self.file, self.schema)
         self.rows = 0
@@ -106,8 +108,9 @@ class FolderSink:
         features = self.features.from_arrow_schema(schema).to_dict()
         info = {"features": features, "splits": {"train": {"name": "train", "num_examples": self.rows}}}
         state: dict[str, Any] = {
-            "_data_files": [{"filename": "data-00000-of-00001.arrow"}],
-            "_fingerprint": seal.hash_file(self.folder / "data-00000-of-00001.arrow")[:16],
+            "_data_files": [{"filename": DATA_FILE}],
+            # `datasets` names its caches by it, so it follows from the rows.
+            "_fingerprint": seal.hash_file(self.folder / DATA_FILE)[:16],
             "_format_columns": None,
             "_format_kwargs": {},
             "_format_type": None,
@@ -116,11 +119,11 @@ class FolderSink:
         }
         self._json("dataset_info.json", info)
         self._json("state.json", state)
-        names = ["data-00000-of-00001.arrow", "dataset_info.json", "state.json"]
+        names = [DATA_FILE, "dataset_info.json", "state.json"]
         files = {name: seal.hash_file(self.folder / name) for name in names}
         value = {"chain": manifest.to_json(chain), "files": files, "rows": self.rows}
         (self.folder / "manifest.json").write_text(seal.seal_json(value), encoding="utf-8")
-        return _digest([self.folder / "data-00000-of-00001.arrow"])
+        return _digest([self.folder / DATA_FILE])
 
     def _json(self, name: str, value: dict[str, Any]) -> None:
         (self.folder / name).write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -166,7 +169,7 @@ def open_split(name: str, repository: str, configuration: str | None, split: str
         names = ", ".join(f"{name}:{split_name}" for split_name in splits)
         raise DataError(f"{name} contains several tables; give one of them: {names}")
     chosen = splits[0] if len(splits) == 1 else "train"
-    with _hub_errors(name):
+    with _hub_errors(name):  # code in the repository is never run
         data = load_dataset(repository, configuration, split=chosen, trust_remote_code=False)
     table = data.data.table
     schema = table.schema.with_metadata(data.features.arrow_schema.metadata)
@@ -191,6 +194,7 @@ def _reach_hub(name: str) -> None:
         text = f"{name} is not a local file or folder; to read data sets of the hub: pip install 'magcli[hub]'"
         raise EnvironmentFault(text) from None
 
+    # The user may have set another one, such as a mirror.
     endpoint = urlsplit(constants.ENDPOINT)
     port = endpoint.port or (443 if endpoint.scheme == "https" else 80)
     try:

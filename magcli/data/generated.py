@@ -27,7 +27,7 @@ ROWS_PER_BATCH = 64
 
 def problems_with(column: str) -> pa.Schema:
     """The columns of problems, with one of JSON for what the library's scorer needs."""
-    texts = [pa.field(name, pa.string()) for name in ("id", "prompt", "answer", "source")]
+    texts = [(name, pa.string()) for name in ("id", "prompt", "answer", "source")]
     return pa.schema([*texts, json_field(column)])
 
 
@@ -50,6 +50,7 @@ class Request:
             UsageError: it is none, or smaller than ``least``.
         """
         value = self.options.get(option, default)
+        # Not ``isinstance``: a truth value is an integer in Python.
         is_whole = type(value) is int and value >= least
         usage(value is default or is_whole, f"{self.text}: {option} is {value!r}, not a whole number from {least} on")
         return value  # type: ignore[no-any-return]  # checked above
@@ -70,6 +71,7 @@ def requested(text: str) -> Request:
     name, _, query = rest.partition("?")
     usage(bool(name), f"{text}: name what {library} should make, as {library}:NAME?size=100")
     try:
+        # ``option=`` is an empty text; ``option`` alone is an error.
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
         raise UsageError(f"{text}: after the question mark are options, as size=100&seed=0") from None
@@ -111,7 +113,7 @@ def source(
         try:
             while part := list(islice(numbered, ROWS_PER_BATCH)):
                 yield from_rows(part, schema)
-        except DataError:
+        except DataError:  # says already what is wrong with which row
             raise
         except Exception as error:
             raise DataError(f"{request.text}: {type(error).__name__}: {first_line(error)}") from error

@@ -13,4 +13,5 @@ WATCHED_POLICY = f"{CONTENT_POLICY}; connect-src 'self'"
 
 def script_json(data: Mapping[str, Any]) -> str:
     """JSON that is safe inside a script element."""
+    # ``</script>`` in a text would end the element, whatever surrounds it.
     return json.dumps(data, allow_nan=False).replace("<", "\\u003c")

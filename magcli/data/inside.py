@@ -23,6 +23,7 @@ def named_in(folder: Path, name: object, source: Path | str) -> Path:
     """
     if not isinstance(name, str) or not name or "\0" in name:
         raise DataError(f"{source} names {str(name)[:100]!r}, which is not a file name")
+    # Names in such folders are written as on POSIX, whatever this system is.
     parts = PurePosixPath(name)
     if parts.is_absolute() or ".." in parts.parts or Path(name).is_absolute():
         raise DataError(f"{source} names {name[:200]!a}, which is outside of {folder}; {ADVICE}")

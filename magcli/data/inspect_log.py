@@ -33,7 +33,7 @@ LOCAL_HEADER = 30
 HEAD_BYTES = 4096
 # How inspect_ai begins a log, before the description of the evaluation.
 HEAD = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"[a-z]+"\s*,\s*"eval"\s*:\s*\{')
-# A string, or what opens or closes a level.
+# A string, or what opens or closes a level; possessive, so that a string without an end is not tried again and again.
 TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 ARRAY = re.compile(rb"\s*:\s*(?=\[)")
 
@@ -61,7 +61,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
         for sample in members(path):
             yield _row(sample)
 
-    source = jsonl.open_texts(jsonl.Texts(read, "element", lambda: b""), str(path), bad)
+    source = jsonl.open_texts(jsonl.Texts(read, "element"), str(path), bad)
     source.sha256 = digest
     return source
 
@@ -122,6 +122,7 @@ def _opened(archive: zipfile.ZipFile, member: zipfile.ZipInfo, raw: BinaryIO) ->
     header = raw.read(LOCAL_HEADER)
     if len(header) < LOCAL_HEADER:
         raise zipfile.BadZipFile(f"{member.filename} lies beyond the end")
+    # The lengths of the name and of the extra field, which follow the header.
     lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
     raw.seek(lengths, io.SEEK_CUR)
     packed = raw.read(member.compress_size)
@@ -158,6 +159,7 @@ def _start_of_samples(text: mmap.mmap) -> int | None:
             depth += 1
         elif sign in (b"}", b"]"):
             depth -= 1
+        # A key of the log itself; samples may have such a key within.
         elif depth == 1 and sign == b'"samples"' and (array := ARRAY.match(text, token.end())):
             return array.end()
     return None

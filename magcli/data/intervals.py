@@ -11,6 +11,11 @@ from magcli.data.rebuild import validity
 SECOND, MINUTE, HOUR, DAY = 10**9, 60 * 10**9, 3600 * 10**9, 86400 * 10**9
 """In nanoseconds."""
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+"""Nanoseconds of each unit of Arrow."""
+# An interval as it is stored, in Parquet without signs.
+IN_PARQUET = np.dtype([("months", "<u4"), ("days", "<u4"), ("ms", "<u4")])
+IN_ARROW = np.dtype([("months", "<i4"), ("days", "<i4"), ("ns", "<i8")])
+# Years, months, days, hours, minutes; then the sign, the whole number and the decimals of the seconds.
 TEXT = re.compile(
     r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d{1,9}))?S)?)?"
 )
@@ -23,6 +28,7 @@ def interval_text(months: int, days: int, nanoseconds: int) -> str:
     minutes, rest = _divided(rest, MINUTE)
     date = _parts((years, "Y"), (months, "M"), (days, "D"))
     time = _parts((hours, "H"), (minutes, "M"))
+    # Less than a minute is left: seconds and their decimals, with one sign.
     if rest:
         sign = "-" if rest < 0 else ""
         whole, fraction = divmod(abs(rest), SECOND)
@@ -52,6 +58,7 @@ def interval_of(text: str) -> pa.MonthDayNano:
         ValueError: it is not such a text.
     """
     match = TEXT.fullmatch(text)
+    # ``P`` and ``PT`` match, but say nothing.
     if match is None or not any(match.groups()):
         raise ValueError(f"{text!r} is not an interval such as P1M2DT3S")
     # The sign of the seconds is also that of their decimals.
@@ -97,15 +104,13 @@ def _duration(count: int | None, unit: int) -> str | None:
 
 def parquet_intervals(array: pa.Array) -> pa.Array:
     """Parquet's intervals, 12 bytes of months, days and milliseconds each, as Arrow's."""
-    in_parquet = np.dtype([("months", "<u4"), ("days", "<u4"), ("ms", "<u4")])
-    in_arrow = np.dtype([("months", "<i4"), ("days", "<i4"), ("ns", "<i8")])
     # A null takes as many bytes as a value.
     values = cast(list[Any], array.to_pylist())
-    data = b"".join(value or bytes(in_parquet.itemsize) for value in values)
-    stored = np.frombuffer(data, in_parquet)
-    intervals = np.zeros(len(array), in_arrow)
-    intervals["months"] = stored["months"].astype(np.int32)
-    intervals["days"] = stored["days"].astype(np.int32)
-    intervals["ns"] = stored["ms"].astype(np.int64) * 10**6
+    data = b"".join(value or bytes(IN_PARQUET.itemsize) for value in values)
+    stored = np.frombuffer(data, IN_PARQUET)
+    intervals = np.zeros(len(array), IN_ARROW)
+    for part in ("months", "days"):
+        intervals[part] = stored[part].astype(np.int32)
+    intervals["ns"] = stored["ms"].astype(np.int64) * UNITS["ms"]
     buffers = [validity(array), pa.py_buffer(intervals.tobytes())]
     return pa.Array.from_buffers(pa.month_day_nano_interval(), len(array), buffers)

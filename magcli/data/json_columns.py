@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from magcli.data.plain import plain_array, plain_type
 from magcli.data.readable import readable_values
-from magcli.data.rebuild import fixed_size_values, physical_runs
+from magcli.data.rebuild import fixed_size_values, map_parts, physical_runs
 from magcli.errors import DataError, first_line
 
 TEXT_KEY = b"magcli.json_text"
@@ -92,6 +92,7 @@ def json_values(column: pa.Array) -> list[Any]:
         return _struct_values(column)
     if pa.types.is_map(kind):
         return _map_values(column)
+    # Each value of these two is stored once, and parsed once.
     if pa.types.is_dictionary(kind):
         return _taken(json_values(column.dictionary), column.indices)
     if pa.types.is_run_end_encoded(kind):
@@ -123,11 +124,8 @@ def _struct_values(column: pa.Array) -> list[Any]:
 
 def _map_values(column: pa.Array) -> list[Any]:
     """Maps as objects; those with keys that are no text, or that repeat, as pairs."""
-    # A slice has the keys and items of the whole array; its own begin at its first offset.
-    start, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
-    keys = json_values(column.keys.slice(start, end - start))
-    items = json_values(column.items.slice(start, end - start))
-    all_pairs = list(zip(keys, items, strict=True))
+    start, keys, items = map_parts(column)
+    all_pairs = list(zip(json_values(keys), json_values(items), strict=True))
     has_text_keys = pa.types.is_string(plain_type(column.type.key_type))
     maps: list[Any] = []
     for begin, stop, is_valid in _spans(column.offsets.to_pylist(), column):

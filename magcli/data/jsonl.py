@@ -10,7 +10,6 @@ error.
 
 import codecs
 import contextlib
-import gzip
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +18,13 @@ from decimal import Decimal
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
 from magcli.data.json_columns import finite, is_json_text
-from magcli.data.manifest import TextWriter, check_manifest, with_manifest
-from magcli.data.packed import Opener, damage, described, opener
+from magcli.data.manifest import check_manifest, with_manifest
+from magcli.data.packed import GzipWriter, Opener, damage, described, has_suffix, opener
 from magcli.data.readable import is_short_float, nested_types, readable_values
 from magcli.data.shapes import ABSENT_KEY, Column, key_order
 from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source, ignore
@@ -52,7 +51,7 @@ class Texts(NamedTuple):
 
     read: Callable[[], Iterator[bytes]]
     noun: str
-    head: Callable[[], bytes]
+    head: Callable[[], bytes] = bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +76,11 @@ class Style:
 
 @cache
 def _encoder(item: str, key: str, ascii: bool) -> Callable[[Any], str]:
+    # One encoder a style, not one a row.
     return json.JSONEncoder(ensure_ascii=ascii, allow_nan=False, separators=(item, key)).encode
 
 
+# Of the styles that fit all lines the first one is used, so those of ``json`` and of JavaScript come first.
 SPACINGS = ((", ", ": "), (",", ":"), (", ", ":"), (",", ": "))
 STYLES = [Style(*spacing, ascii, slash) for spacing in SPACINGS for ascii in (False, True) for slash in (False, True)]
 
@@ -97,6 +98,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
         rows = _rows(texts, manifest.schema, bad)
         return Source(str(path), manifest.schema, rows, manifest.chain, digest, manifest.rows)
     source = open_texts(texts, str(path), bad)
+    # Only a single object can be a table of columns.
     if is_json(path) and source.total == 1 and texts.noun == "line":
         _refuse_columns(texts, str(path))
     source.sha256 = digest
@@ -124,6 +126,7 @@ def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
         DataError: no usable row.
     """
     style = Style() if texts.noun == "element" else None  # only lines have one that is used again
+    # Bad rows are reported by the pass that reads the values, so that each is counted once.
     schema, total = scan(_parsed(texts, ignore), style)
     if not total:
         raise DataError(_without_rows(texts, name))
@@ -174,7 +177,7 @@ def texts_of(path: Path) -> Texts:
 
 def is_json(path: Path) -> bool:
     """Whether a file is named as one JSON value instead of lines."""
-    return ".json" in [suffix.lower() for suffix in path.suffixes[-2:]]
+    return has_suffix(path, ".json")
 
 
 def opened_texts(opened: Opener, name: str, *, array: bool) -> Texts:
@@ -193,6 +196,7 @@ def _first_signs(opened: Opener, name: str) -> str:
     signs = b""
     for piece in _split(opened, name, _pieces):
         without_space = b"".join(piece.removeprefix(codecs.BOM_UTF8).split(maxsplit=2))
+        # A piece may be all white space, or have only the first sign.
         signs += without_space[:2]
         if len(signs) >= 2:
             break
@@ -235,7 +239,9 @@ def elements(file: BinaryIO, name: str, *, alone: bool = True) -> Iterator[bytes
                 quoted = not quoted
             elif sign in (b"[", b"{"):
                 depth += 1
-                start = at if depth == 1 else start
+                start = at if depth == 1 else start  # behind the bracket of the array itself
+            # A comma or a closing bracket; in a string the match is an escape. A brace that closes nothing is the
+            # parser's to refuse.
             elif not quoted and (depth > 1 or sign != b"}"):
                 if depth == 1:
                     yield bytes(text[start : at - 1]).strip()
@@ -285,6 +291,7 @@ def _parsed(texts: Texts, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         reason, text, row = _parse(line)
         if reason:
+            # A row may have many megabytes; its id is near its start.
             match = ID.search(line, 0, 1 << 16)
             location = match[1].decode("utf-8", "replace").strip('"') if match else f"{texts.noun} {number}"
             bad(location, reason, line[:500].decode("utf-8", "replace").rstrip("\n"))
@@ -297,6 +304,7 @@ def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
     if len(line) > ROW_LIMIT:
         return "line-too-large", "", {}
     try:
+        # Of files that were joined each may begin with a byte-order mark.
         text = line.decode("utf-8-sig")
         row = json.loads(text)
     except UnicodeDecodeError:
@@ -345,6 +353,7 @@ def scan(lines: Iterator[tuple[str, dict[str, Any]]], style: Style | None = None
 
 def _possible(styles: list[Style], line: str, row: Mapping[str, Any]) -> list[Style]:
     """The styles that reproduce this line, or all if none does."""
+    # To encode a row again takes time, so only lines that tell styles apart are tried.
     has_one_spacing = len({(style.item, style.key) for style in styles}) == 1
     shows_ascii = (not line.isascii() or "\\u" in line) and len({style.ascii for style in styles}) > 1
     shows_slash = "/" in line and len({style.slash for style in styles}) > 1
@@ -398,9 +407,11 @@ def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
     refuse_bytes(batch.schema, "JSON")
     columns = [_json_values(batch.column(field.name), field) for field in batch.schema]
     names = batch.schema.names
+    # Their nulls are rows without the key, which are written without it again.
     absent = {field.name for field in batch.schema if ABSENT_KEY in (field.metadata or {})}
     texts = [is_json_text(field) for field in batch.schema]
     for values in zip(*columns, strict=True):
+        # Stored JSON text goes into the line as it is: parsed and written again, its numbers could change.
         if any(texts):
             yield _line_with_texts(names, values, texts, absent, style)
             continue
@@ -470,23 +481,6 @@ class LinesWriter:
             self.file.write(b"[]\n" if self.empty else b"\n]\n")
         elif self.style.end and not self.empty:
             self.file.write(b"\n")
-
-
-class GzipWriter:
-    """Compresses the output of another writer, without time and name, so that equal tables have equal bytes."""
-
-    def __init__(self, file: BinaryIO, make: Callable[[BinaryIO], TextWriter]) -> None:
-        self.packed = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-        self.writer = make(cast(BinaryIO, self.packed))
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        self.writer.write(batch)
-
-    def close(self) -> None:
-        """End the table and the gzip stream."""
-        self.writer.close()
-        self.packed.close()
 
 
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:

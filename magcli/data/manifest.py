@@ -68,6 +68,7 @@ def merge(chains: Sequence[Chain]) -> Chain:
     """The histories of several inputs, one after the other, each link once."""
     seen: list[Link] = []
     for chain in chains:
+        # Inputs may have their first stages in common.
         seen.extend(link for link in chain if link not in seen)
     return tuple(seen)
 
@@ -125,6 +126,7 @@ def check_manifest(path: Path) -> tuple[str, Manifest | None]:
     digest = seal.hash_file(path)
     location = manifest_path(path)
     if not location.exists():
+        # A table of magcli without rows may be empty too, and has its columns in the manifest.
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty")
         return digest, None
@@ -168,6 +170,7 @@ class ManifestSink:
         self.writer.close()
         self.file.flush()
         self.file.seek(0)
+        # Of the bytes on the disk, which may be compressed.
         digest = seal.hash_open(self.file)
         schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         value = {"chain": to_json(chain), "rows": self.rows, "schema": schema, "sha256": digest}
@@ -181,6 +184,7 @@ def with_manifest(path: Path, schema: pa.Schema, make: Callable[[BinaryIO], Text
     with durable.atomic_file(path) as file:
         sink = ManifestSink(make(file), file, schema)
         yield sink
+        # Before the file appears: with the manifest of an older one it would count as damaged.
         remove_side_file(path, MANIFEST)
     with durable.atomic_file(hidden_path(path, MANIFEST)) as file:
         file.write(sink.manifest.encode())

@@ -11,12 +11,14 @@ from typing import BinaryIO, cast
 
 import pyarrow as pa
 
+from magcli.data.manifest import TextWriter
 from magcli.errors import DataError, first_line
 
 TO_UTF8 = "convert it, for example with iconv -f LATIN1 -t UTF-8"
 """What to do with a file in another encoding."""
 Opener = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
 """Opens a file from its start, each time it is called."""
+# What gzip and zstd files begin with.
 PACKED_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 PACKED = tuple(PACKED_MAGIC.values())
 MAGIC = {
@@ -46,12 +48,18 @@ def unpacked(raw: Opener, packing: str) -> Opener:
                     with gzip.GzipFile(fileobj=file, mode="rb") as packed:
                         yield cast(BinaryIO, io.BufferedReader(packed))
                 case ".zst":
+                    # Python has no zstd before 3.14, Arrow has.
                     with pa.input_stream(file, compression="zstd") as packed:
                         yield cast(BinaryIO, io.BufferedReader(packed))
                 case _:
                     yield file
 
     return opened
+
+
+def has_suffix(path: Path, suffix: str) -> bool:
+    """Whether a file has a suffix, at the end of its name or in front of that of its compression."""
+    return suffix in [part.lower() for part in path.suffixes[-2:]]
 
 
 def packing_of(head: bytes) -> str:
@@ -81,6 +89,7 @@ def foreign(head: bytes) -> str:
     for magic, what in MAGIC.items():
         if head.startswith(magic):
             return f": {what}"
+    # A letter of ASCII is beside a zero byte in UTF-16.
     if head[1:2] == b"\0" or head[:1] == b"\0":
         return ": it may be UTF-16; convert it to UTF-8"
     return "" if is_utf8(head) else f": it is not UTF-8; {TO_UTF8}"
@@ -104,3 +113,20 @@ def described(head: bytes) -> str:
     if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
         return ": its objects may take several lines; write one a line (jq -c .), or an array in a .json file"
     return ""
+
+
+class GzipWriter:
+    """Compresses the output of another writer, without time and name, so that equal tables have equal bytes."""
+
+    def __init__(self, file: BinaryIO, make: Callable[[BinaryIO], TextWriter]) -> None:
+        self.packed = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+        self.writer = make(cast(BinaryIO, self.packed))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        self.writer.write(batch)
+
+    def close(self) -> None:
+        """End the table and the gzip stream."""
+        self.writer.close()
+        self.packed.close()

@@ -41,6 +41,7 @@ def read(raw: io.FileIO, name: str, bad: BadRow) -> Source:
     if raw.isatty():
         raise UsageError("no input table: name one, or pipe one in")
     pipe = io.BufferedReader(raw, 1 << 16)
+    # It stays in the pipe, to be read again.
     head = pipe.peek(HEAD)[:HEAD]
     if not head:
         raise DataError(f"{name} is empty: the previous command of the pipe wrote no table")
@@ -49,6 +50,7 @@ def read(raw: io.FileIO, name: str, bad: BadRow) -> Source:
             raise DataError(f"{name} is a zip archive; give a log of inspect_ai (.eval) by its name, unpack any other")
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise DataError(f"{name} is neither Arrow, Parquet, JSON nor CSV{foreign(head)}")
+        # Anything else goes to the reader of Arrow streams, which says what is wrong.
         return arrow.open_stream(pipe, name)
     copy, digest = _copied(pipe, name)
     source = _open(copy, name, bad)
@@ -115,6 +117,7 @@ def _is_text(head: bytes) -> bool:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, arrow_mark)):
         return False
     text = head.removeprefix(codecs.BOM_UTF8).decode("latin-1")
+    # Of the control characters a text has only white space.
     return not any(ord(sign) < 0x20 and not sign.isspace() for sign in text)
 
 

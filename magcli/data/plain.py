@@ -68,6 +68,7 @@ def _logical_shape(kind: pa.FixedShapeTensorType) -> list[int]:
 
 
 def _nested_lists(kind: pa.DataType, shape: list[int]) -> pa.DataType:
+    # The last dimension is the innermost.
     for size in reversed(shape):
         kind = pa.list_(kind, size)
     return kind
@@ -78,6 +79,7 @@ def type_marks(kind: pa.DataType) -> dict[bytes, bytes]:
     stored = stored_type(kind)
     if stored == plain_type(kind):
         return {}
+    # A type alone cannot be serialized, a schema with one column can.
     return {TYPE_KEY: base64.b64encode(pa.schema([pa.field("", stored)]).serialize().to_pybytes())}
 
 
@@ -118,6 +120,7 @@ def _plain_part(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return _unfolded(array, kind)
     if isinstance(own, pa.BaseExtensionType):
         return plain_array(array.storage, kind)
+    # The values of these two are converted once each, then repeated.
     if pa.types.is_dictionary(own):
         return plain_array(array.dictionary, kind).take(array.indices)
     if pa.types.is_run_end_encoded(own):
@@ -145,13 +148,16 @@ def _folded_lists(values: pa.Array, kind: pa.DataType, levels: int, array: pa.Ar
     mask = array.is_null() if array.null_count else None
     while kinds:
         inner = kinds.pop()
-        nested = pa.FixedSizeListArray.from_arrays(nested, type=inner, mask=None if kinds else mask)
+        # Only a whole tensor is null, never a part of one.
+        nulls = None if kinds else mask
+        nested = pa.FixedSizeListArray.from_arrays(nested, type=inner, mask=nulls)
     return nested
 
 
 def _order(tensor: pa.FixedShapeTensorType, rows: int, *, to_logical: bool) -> pa.Array:
     """Where each value of the logical order is in the stored one, or the other way round."""
     size = prod(tensor.shape)
+    # For each value in logical order, its number in storage order; ``argsort`` inverts a permutation.
     order = np.arange(size).reshape(tensor.shape).transpose(tensor.permutation).ravel()
     if not to_logical:
         order = np.argsort(order)

@@ -22,7 +22,7 @@ def readable_values(column: pa.Array) -> list[Any]:
     readable = rebuilt(column, changed_type(column.type, _readable), _readable_part)
     try:
         return _objects(readable)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError):  # a time that Python cannot represent
         return _objects(rebuilt(readable, changed_type(readable.type, _without_times), _readable_part))
 
 
@@ -32,13 +32,14 @@ def readable_numbers(column: pa.Array) -> pa.Array:
         # Arrow writes a float16 with all digits of the double.
         values = column.fill_null(0).to_numpy(zero_copy_only=False).astype("U").astype(np.float64)
         return pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False))
+    # Arrow writes a float32 with the fewest digits that read back.
     return column.cast(pa.string()).cast(pa.float64())
 
 
 def _objects(column: pa.Array) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist(maps_as_pydicts="strict" if _has_text_maps(column.type) else None)
-    except KeyError:
+    except KeyError:  # a map has a key twice, which a dictionary would lose
         values = column.to_pylist()
     return values
 
@@ -63,11 +64,15 @@ def is_short_float(kind: pa.DataType) -> bool:
     return bool(pa.types.is_float32(kind) or pa.types.is_float16(kind))
 
 
+def is_in_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether a type has times in nanoseconds, of which Python's times have only the microseconds."""
+    return pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns"
+
+
 def _readable(kind: pa.DataType) -> pa.DataType | None:
     if is_short_float(kind):
         return pa.float64()
-    is_in_nanoseconds = pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns"
-    return pa.string() if is_in_nanoseconds or pa.types.is_duration(kind) else None
+    return pa.string() if is_in_nanoseconds(kind) or pa.types.is_duration(kind) else None
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType | None:

@@ -57,6 +57,7 @@ def _created(gym: Any, request: Request, options: dict[str, Any]) -> Any:
     families = gym.factory.DATASETS
     if request.name not in families:
         raise unknown(request, "family", request.name, list(families))
+    # The library registers a data set with its configuration, whose fields are the options.
     accepted = [field.name for field in fields(families[request.name][1])]
     for option in options:
         if option not in accepted:

@@ -28,6 +28,7 @@ def changed_type(kind: pa.DataType, change: Change) -> pa.DataType:
     if replaced is not None:
         return replaced
     if is_listlike(kind):
+        # Other tools call the values ``element`` or ``l``; types that differ in this name would not be equal.
         return pa.list_(_changed_field(kind.value_field, change).with_name("item"))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_changed_field(kind.value_field, change), kind.list_size)
@@ -49,6 +50,7 @@ def rebuilt(array: pa.Array, kind: pa.DataType, part: Part) -> pa.Array:
     own = array.type
     if own == kind:
         return array
+    # The nulls of this level; those of the levels within are in their parts.
     mask = array.is_null() if array.null_count else None
     if is_listlike(own) and is_a.is_list(kind):
         offsets = _offsets(pc.list_value_length(array))
@@ -83,11 +85,18 @@ def fixed_size_values(array: pa.Array) -> pa.Array:
     return array.values.slice(array.offset * size, len(array) * size)
 
 
-def _rebuilt_map(array: pa.Array, kind: pa.DataType, part: Part) -> pa.Array:
+def map_parts(array: pa.Array) -> tuple[int, pa.Array, pa.Array]:
+    """The first offset of an array of maps, and all keys and items from there on."""
     # A slice has the keys and items of the whole array; its own begin at its first offset.
-    start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-    keys = rebuilt(array.keys.slice(start, end - start), kind.key_type, part)
-    items = rebuilt(array.items.slice(start, end - start), kind.item_type, part)
+    start = array.offsets[0].as_py()
+    length = array.offsets[-1].as_py() - start
+    return start, array.keys.slice(start, length), array.items.slice(start, length)
+
+
+def _rebuilt_map(array: pa.Array, kind: pa.DataType, part: Part) -> pa.Array:
+    start, own_keys, own_items = map_parts(array)
+    keys = rebuilt(own_keys, kind.key_type, part)
+    items = rebuilt(own_items, kind.item_type, part)
     offsets = pc.subtract(array.offsets, pa.scalar(start, pa.int32()))
     mask = array.is_null() if array.null_count else None
     # A copy of the offsets, because a mask needs an array that starts at its buffer's start.

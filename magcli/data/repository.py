@@ -45,6 +45,7 @@ def _of_names(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
     splits: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
+        # Hidden files, caches, and what magcli writes beside a table.
         is_ignored = any(part.startswith((".", "__")) for part in parts) or path.name.endswith(SIDE_FILES)
         if path.is_file() and not is_ignored and path.name.lower().endswith(suffixes):
             splits.setdefault(_split_of(parts), []).append(refuse_outside(path, folder))
@@ -53,6 +54,7 @@ def _of_names(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
 
 def _split_of(parts: tuple[str, ...]) -> str:
     """The split that a file's name, or else the nearest folder, says."""
+    # The file's own name first, then the folders from the inside out.
     for part in reversed(parts):
         for word in re.split(r"[^a-z]+", part.lower()):
             if word in WORDS:
@@ -64,6 +66,7 @@ def _of_card(folder: Path) -> dict[str, list[Path]]:
     configurations = _configurations(folder)
     splits: dict[str, list[Path]] = {}
     for configuration in configurations:
+        # Configurations have splits of the same names.
         name = f"{configuration.get('config_name', 'default')}:" if len(configurations) > 1 else ""
         for split, pattern in _patterns(configuration.get("data_files")):
             splits.setdefault(f"{name}{split}", []).extend(_matching(folder, pattern))

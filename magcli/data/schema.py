@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Literal, get_args
 
+import numpy as np
 import pyarrow as pa
 
 from magcli.data.column_paths import has
@@ -17,59 +18,59 @@ from magcli.data.types import refuse_bytes
 from magcli.errors import DataError, first_line
 
 PROBLEM = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("prompt", pa.string()),
-        pa.field("answer", pa.string()),
-    ]
+    {
+        "id": pa.string(),
+        "prompt": pa.string(),
+        "answer": pa.string(),
+    }
 )
 """A problem: the prompt and the ground truth. Other columns such as ``kind`` (math or code) and ``source`` may be
 present; a code problem has ``tests`` instead of an answer, see ``magcli.verify.code.judge``."""
 
-VERSION_SPAN = pa.struct([pa.field("start", pa.int32()), pa.field("version", pa.int32())])
+VERSION_SPAN = pa.struct({"start": pa.int32(), "version": pa.int32()})
 
 COMPLETION = pa.schema(
-    [
-        pa.field("sample", pa.int32()),
-        pa.field("completion", pa.string()),
-        pa.field("num_tokens", pa.int32()),
-        pa.field("finish", pa.string()),
-        pa.field("seed", pa.int64()),
-    ]
+    {
+        "sample": pa.int32(),
+        "completion": pa.string(),
+        "num_tokens": pa.int32(),
+        "finish": pa.string(),
+        "seed": pa.int64(),
+    }
 )
 """One completion, in addition to the problem's columns. ``finish``: stop or length."""
 
 TOKENS = pa.schema(
-    [
-        pa.field("prompt_tokens", pa.list_(pa.int32())),
-        pa.field("tokens", pa.list_(pa.int32())),
-        pa.field("logprobs", pa.list_(pa.float32())),
-        pa.field("versions", pa.list_(VERSION_SPAN)),
-    ]
+    {
+        "prompt_tokens": pa.list_(pa.int32()),
+        "tokens": pa.list_(pa.int32()),
+        "logprobs": pa.list_(pa.float32()),
+        "versions": pa.list_(VERSION_SPAN),
+    }
 )
 """What RL stores in addition: token ids, log-probs under the sampling distribution, weight versions."""
 
-MESSAGES = pa.field("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])))
+MESSAGES = pa.field("messages", pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})))
 """A conversation."""
 EPISODE_COMPLETION = pa.schema([*COMPLETION, MESSAGES])
 """A completion that is the last turn of an episode, with the conversation."""
-EPISODE = pa.schema([MESSAGES, pa.field("given", pa.list_(pa.struct([("start", pa.int32()), ("end", pa.int32())])))])
+EPISODE = pa.schema([MESSAGES, ("given", pa.list_(pa.struct({"start": pa.int32(), "end": pa.int32()})))])
 """What RL with an environment stores besides: the conversation, and the ranges of tokens that the environment wrote."""
 
 REWARD = pa.schema(
-    [
-        pa.field("reward", pa.float32()),
-        pa.field("reward_format", pa.float32()),
-        pa.field("reward_correct", pa.float32()),
-        pa.field("reward_length", pa.float32()),
-        pa.field("reward_language", pa.float32()),
-        pa.field("correct", pa.bool_()),
-        pa.field("correct_anywhere", pa.bool_()),
-        pa.field("reason", pa.string()),
-        pa.field("extracted", pa.string()),
-        pa.field("detail", pa.string()),
-        pa.field("languages", pa.string()),
-    ]
+    {
+        "reward": pa.float32(),
+        "reward_format": pa.float32(),
+        "reward_correct": pa.float32(),
+        "reward_length": pa.float32(),
+        "reward_language": pa.float32(),
+        "correct": pa.bool_(),
+        "correct_anywhere": pa.bool_(),
+        "reason": pa.string(),
+        "extracted": pa.string(),
+        "detail": pa.string(),
+        "languages": pa.string(),
+    }
 )
 """The reward and its parts (recipe, section 2). ``correct_anywhere`` ignores the format. ``reason`` explains the
 verdict; ``languages`` are those of question, thoughts and answer."""
@@ -80,44 +81,41 @@ CUSTOM_REWARD = pa.schema([*REWARD, json_field(REWARD_PARTS)])
 """A custom reward, whose parts are an object of numbers by name; null if it has none."""
 
 DIFFICULTY = pa.schema(
-    [
-        pa.field("pass_rate", pa.float32()),
-        pa.field("num_samples", pa.int32()),
-        pa.field("majority", pa.string()),
-        pa.field("majority_share", pa.float32()),
-    ]
+    {
+        "pass_rate": pa.float32(),
+        "num_samples": pa.int32(),
+        "majority": pa.string(),
+        "majority_share": pa.float32(),
+    }
 )
 """The difficulty of a problem."""
 
-TEST = pa.struct([(name, pa.string()) for name in ("input", "output", "call", "assert")])
-SOLUTION = pa.struct([(name, pa.string()) for name in ("language", "code", "verdict")])
+TEST = pa.struct(dict.fromkeys(("input", "output", "call", "assert"), pa.string()))
+SOLUTION = pa.struct(dict.fromkeys(("language", "code", "verdict"), pa.string()))
 
 CODE = pa.schema(
-    [
-        pa.field("kind", pa.string()),
-        pa.field("tests", pa.list_(TEST)),
-        pa.field("solutions", pa.list_(SOLUTION)),
-        pa.field("compare", pa.string()),
-        pa.field("time_limit", pa.float64()),
-        pa.field("memory_limit", pa.float64()),
-    ]
+    {
+        "kind": pa.string(),
+        "tests": pa.list_(TEST),
+        "solutions": pa.list_(SOLUTION),
+        "compare": pa.string(),
+        "time_limit": pa.float64(),
+        "memory_limit": pa.float64(),
+    }
 )
 """A code problem, in addition to ``id`` and ``prompt``, as ``magcli.curate.code.problems`` normalizes other formats.
 The verdict of a solution is that of its source: right, wrong or unknown. Limits are in seconds and MB."""
 
 AGREEMENT = pa.schema(
-    [
-        pa.field(
-            "tests_dropped",
-            pa.struct([(name, pa.int32()) for name in ("bad", "duplicate", "unrun", "disagree", "contested")]),
-        ),
-        pa.field("outputs_replaced", pa.int32()),
-        pa.field("wrong_solutions", pa.int32()),
-        pa.field("wrong_passing", pa.int32()),
-        pa.field("weak", pa.bool_()),
-        pa.field("trivial", pa.string()),
-        pa.field("cpp_unrun", pa.string()),
-    ]
+    {
+        "tests_dropped": pa.struct(dict.fromkeys(("bad", "duplicate", "unrun", "disagree", "contested"), pa.int32())),
+        "outputs_replaced": pa.int32(),
+        "wrong_solutions": pa.int32(),
+        "wrong_passing": pa.int32(),
+        "weak": pa.bool_(),
+        "trivial": pa.string(),
+        "cpp_unrun": pa.string(),
+    }
 )
 """Result of running the solutions of a code problem. ``weak``: a solution labelled wrong passes all kept tests, or a
 trivial program does, which ``trivial`` names (``magcli.curate.code.prepare``). ``cpp_unrun``: why C++ solutions cannot
@@ -153,20 +151,20 @@ PROGRAM_OUTCOMES: tuple[ProgramOutcome, ...] = get_args(ProgramOutcome)
 INPUT_OUTCOMES = ("fault", "disagree", "nothing-new", "kept")
 
 NEW_TESTS = pa.schema(
-    [
-        pa.field("tests_tried", pa.int32()),
-        pa.field("tests_thrown", pa.struct([(name, pa.int32()) for name in INPUT_OUTCOMES[:-1]])),
-        pa.field("tests_made", pa.int32()),
-        pa.field("no_tests", pa.string()),
-        pa.field("wrong_solutions", pa.int32()),
-        pa.field("wrong_passing_before", pa.int32()),
-        pa.field("wrong_passing", pa.int32()),
-        pa.field("weak", pa.bool_()),
-        pa.field("cpp_unrun", pa.string()),
-        pa.field("out_of_time", pa.bool_()),
-        pa.field("programs", pa.struct([(name, pa.int32()) for name in PROGRAM_OUTCOMES])),
-        pa.field("program_inputs", pa.struct([(name, pa.int32()) for name in INPUT_OUTCOMES])),
-    ]
+    {
+        "tests_tried": pa.int32(),
+        "tests_thrown": pa.struct(dict.fromkeys(INPUT_OUTCOMES[:-1], pa.int32())),
+        "tests_made": pa.int32(),
+        "no_tests": pa.string(),
+        "wrong_solutions": pa.int32(),
+        "wrong_passing_before": pa.int32(),
+        "wrong_passing": pa.int32(),
+        "weak": pa.bool_(),
+        "cpp_unrun": pa.string(),
+        "out_of_time": pa.bool_(),
+        "programs": pa.struct(dict.fromkeys(PROGRAM_OUTCOMES, pa.int32())),
+        "program_inputs": pa.struct(dict.fromkeys(INPUT_OUTCOMES, pa.int32())),
+    }
 )
 """Result of making tests for a code problem. ``no_tests`` is why there are none. Wrong solutions, ``weak`` and
 ``cpp_unrun`` are as in ``AGREEMENT``; ``before`` is with the given tests only. ``out_of_time``: time ran out before all
@@ -174,16 +172,16 @@ inputs were tried. If a model was used, ``programs`` counts its programs by ``Pr
 their inputs that were tried."""
 
 MATRIX = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("digest", pa.string()),
-        pa.field("solution", pa.int32()),
-        pa.field("test", pa.int32()),
-        pa.field("verdict", pa.string()),
-        pa.field("group", pa.int32()),
-        pa.field("output", pa.string()),
-        pa.field("seconds", pa.float32()),
-    ]
+    {
+        "id": pa.string(),
+        "digest": pa.string(),
+        "solution": pa.int32(),
+        "test": pa.int32(),
+        "verdict": pa.string(),
+        "group": pa.int32(),
+        "output": pa.string(),
+        "seconds": pa.float32(),
+    }
 )
 """One run of a solution on a test, both by index in the problem's lists; ``digest`` is that of the problem. Runs of a
 test with equal outputs form a group, 0 if they are right; one run of each other group has its ``output``. ``group`` is
@@ -191,20 +189,18 @@ null for a run without output, ``seconds`` for a program that did not compile.""
 
 TRACE = pa.schema(
     [
-        pa.field("id", pa.string()),
+        ("id", pa.string()),
         MESSAGES,
-        pa.field("source", pa.string()),
-        pa.field("weight", pa.float32()),
+        ("source", pa.string()),
+        ("weight", pa.float32()),
     ]
 )
 """A conversation to train on; the assistant's turns are the targets."""
 
-DROPPED = pa.schema([pa.field("drop_reason", pa.string()), pa.field("drop_detail", pa.string())])
+DROPPED = pa.schema({"drop_reason": pa.string(), "drop_detail": pa.string()})
 """Why a stage dropped a row, in addition to the row's columns; the detail is whatever else is known."""
 
-TEXT_COLUMNS = {
-    f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)
-}
+TEXT_COLUMNS = {field.name for field in (*PROBLEM, *COMPLETION, *REWARD, *DROPPED) if pa.types.is_string(field.type)}
 """Columns that are always text, even if all values look like numbers."""
 
 KNOWN: Mapping[str, pa.DataType] = {
@@ -241,6 +237,7 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
     fix = _missing_stage(stage, set(chain.from_iterable(missing)), schema.names)
     if not fix:
         fix = f"see: magcli {stage} --help"
+        # It names columns itself, and says how.
         if stage != "convert":
             fix = f"rename one with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT, or {fix}"
     word = "columns" if len(missing) > 1 else "column"
@@ -251,6 +248,7 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
 
 def _missing_stage(stage: str, missing: Collection[str], present: Collection[str]) -> str:
     """The stage that makes what a table lacks, where its columns tell which stage's it is; empty if they do not."""
+    # Traces may have a prompt too, so that problems are what has no completion yet.
     is_traces = any(name in present for name in ("messages", "completion"))
     is_problems = "prompt" in present and not is_traces
     if stage == "sft" and is_problems:
@@ -312,10 +310,7 @@ def with_columns(batch: pa.RecordBatch, extra: pa.RecordBatch) -> pa.RecordBatch
 
 def repeat_rows(batch: pa.RecordBatch, count: int) -> pa.RecordBatch:
     """Each row ``count`` times, one after the other."""
-    numbers: list[int] = []
-    for row in range(batch.num_rows):
-        numbers += [row] * count
-    return batch.take(pa.array(numbers, pa.int64()))
+    return batch.take(pa.array(np.repeat(np.arange(batch.num_rows), count)))
 
 
 def common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -332,6 +327,7 @@ def common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
 def _common_field(column: str, schemas: Sequence[pa.Schema]) -> pa.Field:
     fields = [schema.field(column) for schema in schemas if column in schema.names]
     marks = _common_marks(fields, len(schemas))
+    # A column without any value fits every type, so only the others decide.
     typed = [field for field in fields if NULL_KEY not in (field.metadata or {})]
     if not typed:
         return pa.field(column, pa.string(), metadata={**marks, NULL_KEY: b"1"})
@@ -344,6 +340,7 @@ def _common_marks(fields: Sequence[pa.Field], tables: int) -> dict[bytes, bytes]
     metadata = [field.metadata or {} for field in fields]
     features = {marks.get(FEATURE_KEY) for marks in metadata}
     feature = features.pop() if len(features) == 1 else None
+    # The rows of a table without the column lack the key.
     is_absent = len(fields) < tables or any(ABSENT_KEY in marks for marks in metadata)
     common = {}
     if is_absent:
@@ -357,6 +354,7 @@ def _common_type(fields: Sequence[pa.Field]) -> pa.DataType | None:
     """The type that holds the values of all fields, or None; text columns keep numbers of two kinds as written."""
     if any(map(is_json_text, fields)) or (fields[0].name in TEXT_COLUMNS and _mixes_numbers(fields)):
         return None
+    # One schema a field, because Arrow unifies types of schemas only; its marks are in ``_common_marks``.
     single = [pa.schema([field.remove_metadata()]) for field in fields]
     try:
         return pa.unify_schemas(single, promote_options="permissive").field(0).type
@@ -366,8 +364,8 @@ def _common_type(fields: Sequence[pa.Field]) -> pa.DataType | None:
 
 def _mixes_numbers(fields: Sequence[pa.Field]) -> bool:
     """Whether a column has integers in one table and floats in another; as text each must stay as written."""
-    is_a = pa.types
-    return any(is_a.is_integer(f.type) for f in fields) and any(is_a.is_floating(f.type) for f in fields)
+    kinds = [field.type for field in fields]
+    return any(map(pa.types.is_integer, kinds)) and any(map(pa.types.is_floating, kinds))
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -385,6 +383,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(field.name)
     own_field = batch.schema.field(field.name)
+    # Its type is a placeholder, which need not be castable.
     if NULL_KEY in (own_field.metadata or {}):
         return pa.nulls(batch.num_rows, field.type)
     if is_json_text(field) and not is_json_text(own_field):

@@ -35,6 +35,7 @@ def patch(file: BinaryIO) -> str:
     """Compute the digest of a finished file and write it into its placeholder; returns the digest."""
     file.flush()
     with mmap.mmap(file.fileno(), 0) as data:
+        # The last one: a value in the table may look like it.
         at = data.rfind(MARK + BLANK) + len(MARK)
         digest = hashlib.sha256(data).hexdigest()
         data[at : at + 64] = digest.encode()
@@ -101,7 +102,7 @@ class HashingWriter(io.RawIOBase):
         self.pending: list[bytes] | None = None
 
     def writable(self) -> bool:
-        """Always."""
+        """Always; pyarrow asks."""
         return True
 
     def write(self, data: Any) -> int:
@@ -118,6 +119,7 @@ class HashingWriter(io.RawIOBase):
         """Write the pending bytes with the digest of the whole file in its place; returns the digest."""
         tail = b"".join(self.pending or [])
         at = tail.rindex(MARK + BLANK) + len(MARK)
+        # Of the file with blanks where the digest goes.
         self.hash.update(tail)
         digest = self.hash.hexdigest()
         self.out.write(tail[:at] + digest.encode() + tail[at + 64 :])
@@ -131,7 +133,6 @@ class HashingReader:
         self.source = source
         self.hash = hashlib.sha256()
         self.recent: list[bytes] = []
-        self.closed = False
 
     @property
     def since_mark(self) -> bytes:
@@ -171,22 +172,6 @@ class HashingReader:
         self.mark()
         return self.hash.hexdigest()
 
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def writable(self) -> bool:
-        """Never."""
-        return False
-
-    def seekable(self) -> bool:
-        """Never; it may be a pipe."""
-        return False
-
-    def close(self) -> None:
-        """Leave the source open for its owner."""
-        self.closed = True
-
 
 def pack(value: Mapping[str, Any]) -> str:
     """Metadata as canonical JSON, so that equal outputs have equal bytes; a seal's marker in a string is escaped."""
@@ -213,6 +198,7 @@ def open_json(text: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
     check = value.pop("check")
+    # The text as well, since the same values could be written in another way.
     if check != hash_text(pack(value)) or seal_json(value).encode() != text:
         raise ValueError("content and checksum differ")
     return dict(value)

@@ -52,6 +52,7 @@ class Column:
 
     def field(self, key: str, total: int) -> pa.Field:
         """The column's field with its marks."""
+        # Of a key that is null in some rows and absent in others, all are written as null.
         marks = {ABSENT_KEY: b"1"} if self.present < total and not self.null else {}
         if self.shape is None or not _is_storable(self.shape):
             return json_field(key, marks)
@@ -144,6 +145,7 @@ def _common_number(left: Shape, right: Shape) -> Shape | None:
     return "wide" if kinds == {"int64", "wide"} else None
 
 
+# The rows of a file have few different shapes, which are unified again and again.
 @lru_cache(maxsize=1 << 14)
 def _unify_nested(left: Shape, right: Shape) -> Shape | None:
     """The shape of two lists, or of two structs."""

@@ -1,6 +1,6 @@
 """The interfaces of table formats: an open table (``Source``) and one being written (``Sink``)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +43,12 @@ class Source:
     chain: Chain = ()
     sha256: str = ""
     total: int | None = None
+
+
+def total_rows(sources: Sequence[Source]) -> int | None:
+    """The number of rows of several tables together; None if that of one is unknown."""
+    totals = [source.total for source in sources if source.total is not None]
+    return sum(totals) if len(totals) == len(sources) else None
 
 
 class Sink(Protocol):

@@ -36,6 +36,7 @@ class ColumnStatistics:
         """Count the values of a batch."""
         self.rows += len(column)
         self.nulls += column.null_count
+        # A sum over nulls alone is null.
         if pa.types.is_list(self.kind):
             self.total += pc.sum(pc.list_value_length(column)).as_py() or 0
         elif pa.types.is_string(self.kind):
@@ -47,10 +48,11 @@ class ColumnStatistics:
 
     def _add_numbers(self, column: pa.Array) -> None:
         low, high = pc.min_max(column).as_py().values()
-        if low is None:
+        if low is None:  # all are null
             return
         self.low = low if self.low is None else min(self.low, low)
         self.high = high if self.high is None else max(self.high, high)
+        # Integers beyond 2^53 are rounded, which the digits of a mean do not show.
         self.total += pc.sum(column.cast(pa.float64(), safe=False)).as_py()
 
     def _add_texts(self, column: pa.Array) -> None:

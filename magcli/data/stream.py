@@ -24,6 +24,7 @@ def target(name: str) -> str:
     """The name of an output as it is used: ``-`` for /dev/stdout, and what a symbolic link of the user's points to."""
     if name == "/dev/stdout":
         return STDOUT
+    # A file appears under its name by a rename, which would replace the link itself.
     return os.path.realpath(name) if os.path.islink(name) and not is_stream(name) else name
 
 
@@ -100,6 +101,7 @@ class _Terminal:
 
     def write(self, data: Any) -> int:
         """Write text, which may end within a character."""
+        # A character that is cut waits in the decoder for its other bytes.
         text = self._decoder.decode(bytes(data))
         self._file.write(visible(text).encode())
         return len(data)

@@ -38,7 +38,7 @@ from magcli.data import (
 from magcli.data.manifest import SIDE_FILES, Chain, merge
 from magcli.data.packed import PACKED
 from magcli.data.schema import common_schema, conform
-from magcli.data.source import LOST, BadRow, Rows, Sink, Source
+from magcli.data.source import LOST, BadRow, Rows, Sink, Source, total_rows
 from magcli.data.source import ignore as ignore
 from magcli.errors import DataError, UsageError, first_line, usage
 
@@ -126,6 +126,7 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
     if path.is_dir():
         return _open_folder(path, "", bad, head)
     if not path.exists():
+        # A folder of this name comes before a library or a hub id of it.
         before, colon, split = name.partition(":")
         if colon and Path(before).is_dir():
             return _open_folder(Path(before), split, bad, head)
@@ -156,6 +157,7 @@ def _open_file(path: Path, bad: BadRow, head: int) -> Source:
     Raises:
         DataError: the suffix is unknown, or the file cannot be read.
     """
+    # By their content, as both may have the suffix of JSON.
     if inspect_log.is_log(path):
         return inspect_log.open_file(path, bad)
     if wandb_table.is_table(path):
@@ -202,12 +204,9 @@ def _joined(name: str, parts: Sequence[Source]) -> Source:
     schema = common_schema([part.schema for part in parts])
     batches = itertools.chain.from_iterable(part.rows for part in parts)
     rows = (conform(batch, schema) for batch in batches)
-    # The number of rows is unknown if that of one file is.
-    totals = [part.total for part in parts if part.total is not None]
-    total = sum(totals) if len(totals) == len(parts) else None
     chain = merge([part.chain for part in parts])
     digest = seal.hash_text("".join(part.sha256 for part in parts))
-    return Source(name, schema, rows, chain, digest, total)
+    return Source(name, schema, rows, chain, digest, total_rows(parts))
 
 
 def _text_suffix(kind: str) -> str:
@@ -252,6 +251,7 @@ def check_target(name: str, form: str = "") -> None:
         raise UsageError(
             f"output {name} is a file, and a name without a suffix means a folder; known: {', '.join(SUFFIXES)}"
         )
+    # What `datasets` or magcli saved there may be replaced.
     if path.is_dir() and any(path.iterdir()) and not (path / "state.json").exists():
         raise UsageError(f"output {name} is a folder with other files; choose another name")
 
@@ -269,6 +269,7 @@ def write(name: str, schema: pa.Schema, head: str, form: str = "") -> Iterator[S
     path = Path(stream.target(name))
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = suffix(path)
+    # Text has plain values; the manifest records their types.
     if kind in (*LINES, ".csv"):
         with SINKS[kind](path, schema, head) as sink:
             yield sink

@@ -59,6 +59,7 @@ def read(request: Request) -> Source:
     return source(request, problems_with(COLUMN), rows())
 
 
+# The options are text, because the arguments of a cache need a hash.
 @lru_cache(maxsize=32)
 def taskset_of(name: str, options: str = "{}") -> Any:
     """The taskset of a name with these options, in JSON; a dot leads into an option: ``task.similarity_power``.
@@ -87,6 +88,7 @@ def _not_found(subject: str, name: str, error: ModuleNotFoundError) -> UsageErro
     """The error for a taskset that is not there, or that needs another package."""
     cause = error.__cause__
     lacking = cause.name if isinstance(cause, ModuleNotFoundError) else error.name
+    # From ``owner/some-name@version`` to ``some_name``.
     module = name.rpartition("/")[2].partition("@")[0].replace("-", "_").lower()
     if lacking and lacking.rpartition(".")[2] != module:
         return EnvironmentFault(f"{subject} needs the package {lacking}, which is not installed")

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from magcli.data.features import feature_marks, features_of
 from magcli.data.json_columns import holds_json, json_field, json_texts
 from magcli.data.plain import marked_type, plain_array, plain_type, type_marks
+from magcli.data.readable import nested_types
 from magcli.data.rebuild import fixed_size_values, is_listlike, physical_runs
 from magcli.data.shapes import NULL_KEY
 from magcli.errors import DataError
@@ -50,15 +51,7 @@ def _type_name(field: pa.Field) -> str:
 
 def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
     """The types of the values within a type."""
-    return (part for part in _parts(kind) if not pa.types.is_nested(part))
-
-
-def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """A type and all types within it."""
-    yield kind
-    if pa.types.is_nested(kind):
-        for index in range(kind.num_fields):
-            yield from _parts(kind.field(index).type)
+    return (part for part in nested_types(kind) if not pa.types.is_nested(part))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -73,8 +66,9 @@ def is_exact_in_json(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return all(is_exact_in_json(kind.field(i).type) for i in range(kind.num_fields))
     is_whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
-    is_number = is_whole or pa.types.is_floating(kind)
-    return bool(is_number or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
+    if is_whole or pa.types.is_floating(kind):
+        return True
+    return bool(pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
 def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
@@ -85,6 +79,7 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
     """
     features = features_of(schema)
     try:
+        # Decodes all names, which may raise.
         names = schema.names
         for field in schema:
             _refuse_variants(field, name)
@@ -120,7 +115,7 @@ def _refuse_variants(field: pa.Field, name: str) -> None:
     Raises:
         DataError: it has; the message names the file and the column.
     """
-    if any(_is_variant(part) for part in _parts(field.type)):
+    if any(map(_is_variant, nested_types(field.type))):
         advice = "convert it with the tool that wrote it, for example to JSON: CAST(... AS JSON) in DuckDB"
         raise DataError(f"{name}: column {field.name} has Parquet's type Variant, which cannot be read; {advice}")
 
@@ -164,14 +159,19 @@ def plain_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBa
     if batch.schema.types == schema.types and batch.nbytes <= BATCH_BYTES:
         yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
         return
-    sizes = row_bytes(batch)
-    while batch.num_rows:
-        count = fitting_rows(sizes, BATCH_BYTES)
-        part = batch.slice(0, count)
-        batch = batch.slice(count)
-        sizes = sizes[count:]
+    for part in split_rows(batch, BATCH_BYTES):
         columns = [_cast(column, field) for column, field in zip(part.columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def split_rows(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch in batches of at most ``max_bytes``; a row of more is a batch of its own."""
+    sizes = row_bytes(batch)
+    while batch.num_rows:
+        count = fitting_rows(sizes, max_bytes)
+        yield batch.slice(0, count)
+        batch = batch.slice(count)
+        sizes = sizes[count:]
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:

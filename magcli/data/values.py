@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.data.json_columns import encoded, is_json_text
-from magcli.data.readable import readable_values
+from magcli.data.readable import is_in_nanoseconds, nested_types, readable_values
+from magcli.data.rebuild import changed_type
 from magcli.errors import DataError, first_line
 
 
@@ -57,31 +58,26 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
     if not _has(field.type, pa.types.is_temporal):
         return pa.array(values, field.type)
     try:
-        return pa.array(values, _with_text(field.type, _is_in_nanoseconds)).cast(field.type)
+        # As ``python_values`` has them: times in nanoseconds are text, which Arrow parses.
+        return pa.array(values, _with_text(field.type, is_in_nanoseconds)).cast(field.type)
     except pa.ArrowException as error:
         raise DataError(f"column {field.name}: {first_line(error)}; convert it to text or drop it") from None
 
 
 def python_values(column: pa.Array) -> list[Any]:
     """The values of a column; times that Python cannot represent, such as those in nanoseconds, are text."""
-    if _has(column.type, _is_in_nanoseconds):
-        column = _times_as_text(column, _is_in_nanoseconds)
+    if _has(column.type, is_in_nanoseconds):
+        column = _times_as_text(column, is_in_nanoseconds)
     try:
         values: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError):  # Python's years end at 9999, its durations at a billion days
         values = _times_as_text(column, pa.types.is_temporal).to_pylist()
     return values
 
 
 def _has(kind: pa.DataType, is_such: Callable[[pa.DataType], bool]) -> bool:
     """Whether ``is_such`` holds for a type, or for one nested in it."""
-    if not pa.types.is_nested(kind):
-        return bool(is_such(kind))
-    return any(_has(kind.field(i).type, is_such) for i in range(kind.num_fields))
-
-
-def _is_in_nanoseconds(kind: pa.DataType) -> bool:
-    return pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns"
+    return any(map(is_such, nested_types(kind)))
 
 
 def _times_as_text(column: pa.Array, is_such: Callable[[pa.DataType], bool]) -> pa.Array:
@@ -90,17 +86,7 @@ def _times_as_text(column: pa.Array, is_such: Callable[[pa.DataType], bool]) -> 
 
 def _with_text(kind: pa.DataType, is_such: Callable[[pa.DataType], bool]) -> pa.DataType:
     """The type with text in place of those for which ``is_such`` holds."""
-    if is_such(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with_text(field.type, is_such)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_with_text(kind.key_type, is_such), _with_text(kind.item_type, is_such))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_with_text(kind.value_type, is_such), kind.list_size)
-    if pa.types.is_list(kind):
-        return pa.list_(_with_text(kind.value_type, is_such))
-    return kind
+    return changed_type(kind, lambda part: pa.string() if is_such(part) else None)
 
 
 def parse_texts(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:

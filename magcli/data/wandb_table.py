@@ -37,9 +37,10 @@ def open_file(path: Path, bad: BadRow) -> Source:
     def read() -> Iterator[bytes]:
         for row in rows:
             is_row = isinstance(row, list) and len(row) == len(columns)
+            # Any other row stays a list, which is no object, so the reader reports it.
             yield json.dumps(dict(zip(columns, row, strict=True)) if is_row else row).encode()
 
-    source = jsonl.open_texts(jsonl.Texts(read, "row", lambda: b""), str(path), bad)
+    source = jsonl.open_texts(jsonl.Texts(read, "row"), str(path), bad)
     source.sha256 = digest
     return source
 

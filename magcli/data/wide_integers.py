@@ -124,6 +124,7 @@ def _patched_parquet(data: mmap.mmap) -> Widths:
 
 def _patched(data: bytearray, schema_slot: int) -> Widths:
     """Replace the integers of 128 bits in the schema of a message or footer; a damaged one is left to pyarrow."""
+    # The width of such an integer, as a schema has it; almost every schema ends here.
     if struct.pack("<i", 128) not in data:
         return {}
     widths: Widths = {}

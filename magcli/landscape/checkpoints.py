@@ -44,6 +44,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """
     tensors = tensors_in(_files(folder))
     if _is_tied(folder) and not has_own_head(tensors):
+        # It would count twice in every sum over the weights.
         tensors.pop("lm_head.weight", None)
     if not tensors:
         raise DataError(f"{folder}: the safetensors files contain no tensors; save this checkpoint again")
@@ -55,6 +56,7 @@ def check_same(checkpoints: Sequence[Checkpoint]) -> None:
     """Raise DataError, naming folder and tensor, unless all have the same tensor names and shapes as the last one."""
     last = checkpoints[-1]
     for other in checkpoints[:-1]:
+        # The smallest name of each set, so that the message does not depend on the order of a set.
         missing = last.keys() - other.keys()
         if missing:
             raise DataError(f"{_folder(other)}: tensor {min(missing)} is missing, but present in {_folder(last)}")

@@ -65,6 +65,7 @@ def write_components(plane: Plane, folder: Path, *, block: int = BLOCK) -> tuple
     second_share = float(plane.explained[1] / plane.explained[0])
     mixing = plane.mixing.astype(precision_of(second_share))
     folder.mkdir(parents=True, exist_ok=True)
+    # The checksums of earlier components would be wrong after a kill between the files and ``write_sums``.
     (folder / SUMS).unlink(missing_ok=True)
     with contextlib.ExitStack() as opened:
         files = [opened.enter_context(atomic_file(path)) for path in paths]
@@ -82,6 +83,7 @@ def write_components(plane: Plane, folder: Path, *, block: int = BLOCK) -> tuple
                     _write_at(file.fileno(), values, offset)
                 offset += 4 * rows.shape[1]
 
+        # The results are the files; taking them raises what a thread raised.
         for _ in over_blocks(work, checkpoints, block):
             pass
     write_sums(folder)
@@ -129,10 +131,12 @@ def perturbed(
     origin, axes = _open(last, components)
     for name, stored in origin.items():
         base = read_tensor(stored).float()
-        step = None
+        if bf16:
+            base = base.bfloat16()  # to nearest, as an engine loads it
         if a1 or a2:
-            step = _step([axis[name] for axis in axes], (a1, a2))
-        yield name, _rounded(base, step, name) if bf16 else _added(base, step)
+            moved = base.float().add_(_step([axis[name] for axis in axes], (a1, a2)))
+            base = dithered(moved, zlib.crc32(name.encode())) if bf16 else moved
+        yield name, base
 
 
 def coordinates(weights: Iterable[tuple[str, torch.Tensor]], last: Path, components: Path) -> Coordinates:
@@ -186,14 +190,3 @@ def _step(axes: Sequence[Stored], along: Sequence[float]) -> torch.Tensor:
     """a1 c1 + a2 c2 of one tensor, in float32."""
     first, second = (read_tensor(axis).mul_(a) for axis, a in zip(axes, along, strict=True))
     return first.add_(second)
-
-
-def _added(base: torch.Tensor, step: torch.Tensor | None) -> torch.Tensor:
-    return base if step is None else base.add_(step)
-
-
-def _rounded(base: torch.Tensor, step: torch.Tensor | None, name: str) -> torch.Tensor:
-    """The sum in bfloat16, dithered; the base alone is rounded to nearest, as an engine loads it."""
-    if step is None:
-        return base.bfloat16()
-    return dithered(base.bfloat16().float().add_(step), zlib.crc32(name.encode()))

@@ -122,6 +122,7 @@ def read_sums(
     """
     count = len(checkpoints)
     stacks = {name: [checkpoint[name] for checkpoint in checkpoints] for name in checkpoints[-1]}
+    # Zeros first, because a tensor without elements has no block.
     sums = {name: Sums(np.zeros((count - skip_rows, count)), 0.0, 0) for name in stacks}
 
     def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Sums]:
@@ -229,6 +230,7 @@ def load_cache(file: Path) -> CachedSums | None:
             tensors = zip(names, arrays["grams"], arrays["start"], arrays["changed"], strict=True)
             sums = {name: Sums(gram, float(start), int(changed)) for name, gram, start, changed in tensors}
             return CachedSums(keys, precision, sums)
+    # All that numpy raises for a file that is cut, edited or of another program.
     except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile):
         return None
 
@@ -323,6 +325,7 @@ def _add_tile(rows: Floats, i: int, j: int, length: int, gram: Array) -> None:
     b = rows[i + 1]
     c = rows[j]
     d = rows[j + 1]
+    # Each value that is loaded is used twice, and the four sums stay in registers.
     ac = ad = bc = bd = rows.dtype.type(0)
     for k in range(length):
         ac += a[k] * c[k]

@@ -117,7 +117,9 @@ class Principal:
     def oriented(self) -> "Principal":
         """Fix the signs: the start has positive a1, as in the paper, and c2's largest coefficient is positive."""
         first = -1 if self.trajectory[0, 0] < 0 else 1
-        second = -1 if self.mixing[1][np.abs(self.mixing[1]).argmax()] < 0 else 1
+        coefficients = self.mixing[1]
+        largest = np.abs(coefficients).argmax()
+        second = -1 if coefficients[largest] < 0 else 1
         signs = np.array([first, second])
         return replace(self, mixing=self.mixing * signs[:, None], trajectory=self.trajectory * signs)
 
@@ -181,7 +183,8 @@ def _by_gram(
         sums = gram_sums(checkpoints, block, precision, cache)
         gram = total(sums.values()).gram
     _check_distinct(folders, checkpoints, gram.diagonal())
-    _check_rank(folders, _second_share(gram))
+    if _second_share(gram) < RANK_ONE:
+        raise DataError(f"{folders[0]} to {folders[-1]}: the checkpoints lie on one line, not in a plane")
     principal = _principal(gram)
     sums_by_tensor = {name: _tensor_sums(part, principal) for name, part in sums.items()}
     return principal, sums_by_tensor
@@ -269,11 +272,6 @@ def _ratio(square: float, start: float) -> float:
     if start > 0:
         return float(np.sqrt(square / start))
     return float("inf") if square > 0 else 0.0
-
-
-def _check_rank(folders: Sequence[Path], second: float) -> None:
-    if second < RANK_ONE:
-        raise DataError(f"{folders[0]} to {folders[-1]}: the checkpoints lie on one line, not in a plane")
 
 
 def _check_distinct(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], square: Array) -> None:

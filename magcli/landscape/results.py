@@ -29,7 +29,15 @@ from magcli.data.durable import atomic_file
 from magcli.data.html import CONTENT_POLICY, script_json
 from magcli.landscape import surface
 from magcli.landscape.pca import Plane, like_random_walk, random_walk, step_in_gaps, summary, warnings
-from magcli.landscape.surface import Array, Interval, Regression, confidence_band, triangulate
+from magcli.landscape.surface import (
+    Array,
+    Interval,
+    Regression,
+    confidence_band,
+    difference_text,
+    origin_text,
+    triangulate,
+)
 from magcli.landscape.visits import VISIT, Survey, column
 from magcli.run.job import Job
 
@@ -42,19 +50,19 @@ MEANS = ("a1", "a2", "off_plane", "reward", "reward_low", "reward_high", "differ
          "difference_high", "raw_reward", "length", "length_low", "length_high", "correct", "truncated")  # fmt: skip
 
 POINT = pa.schema(
-    [
-        pa.field("point", pa.int64()),
-        pa.field("phase", pa.string()),
-        pa.field("samples", pa.int64()),
-        *[pa.field(name, pa.float64()) for name in MEANS],
-        *[pa.field(name, pa.list_(pa.float64())) for name in PER_PROBLEM],
-    ]
+    {
+        "point": pa.int64(),
+        "phase": pa.string(),
+        "samples": pa.int64(),
+        **dict.fromkeys(MEANS, pa.float64()),
+        **dict.fromkeys(PER_PROBLEM, pa.list_(pa.float64())),
+    }
 )
 """One row per point: phase (``grid`` or ``refined``), samples per problem, coordinates, means with 95 % intervals, and
 per-problem means. ``difference`` is the reward minus that at w*, paired by problem; ``truncated`` the fraction of
 completions that reached the maximum length."""
 
-SAMPLE = pa.schema([pa.field("point", pa.int64()), *[field for field in VISIT if field.name != "digest"]])
+SAMPLE = pa.schema([("point", pa.int64()), *[field for field in VISIT if field.name != "digest"]])
 """One row per completion whose text is stored."""
 
 STYLE = {
@@ -83,7 +91,7 @@ def write(out: Path, survey: Survey, points: pa.Table, plane: Plane, fit: Regres
     _table(out / "points.csv", points.drop_columns(list(PER_PROBLEM)), job)
     _table(out / "samples.arrow", samples, job)
     run_folder = plane.folders[-1].parent.parent  # RUN/trajectory/step-000100
-    texts = {"name": run_folder.name, "facts": f"{summary(plane)}.", "origin": _origin(repeated)}
+    texts = {"name": run_folder.name, "facts": f"{summary(plane)}.", "origin": f"{origin_text(repeated)}."}
     write_page(out / "index.html", figures | texts, points, samples)
     write_json(out / "landscape.json", figures)
     _log(out, points, repeated, job)
@@ -123,37 +131,29 @@ def _table(path: Path, rows: pa.Table, job: Job) -> None:
         sink.finish(job.history(rows.num_rows))
 
 
-def _origin(repeated: dict[str, Any]) -> str:
-    equal = f"{repeated['equal']:,} of {repeated['completions']:,} completions equal"
-    return f"Final weights evaluated again at the end: {equal}, reward {_difference(repeated)}."
-
-
-def _difference(row: Mapping[str, Any]) -> str:
-    """A difference of rewards with its interval."""
-    low, high = row["difference_low"], row["difference_high"]
-    return f"{row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
-
-
 def _log(out: Path, points: pa.Table, repeated: dict[str, Any], job: Job) -> None:
     reward = values_of(points, "reward")
     (best,) = points.slice(int(np.argmax(reward)), 1).to_pylist()
     job.console.say(
         f"landscape: {len(reward)} points, reward {reward.min():.3f} to {reward.max():.3f}"
-        f" (best at a1 {best['a1']:+.3g}, a2 {best['a2']:+.3g}: {_difference(best)} against the final"
+        f" (best at a1 {best['a1']:+.3g}, a2 {best['a2']:+.3g}: {difference_text(best)} against the final"
         f" weights); open {out / 'index.html'}",
         event="landscape",
         out=str(out),
     )
+    origin = f"{origin_text(repeated)}."
+    # The interval of the difference contains 0.
     returned = repeated["difference_low"] <= 0 <= repeated["difference_high"]
     if returned:
-        job.console.say(_origin(repeated), event="origin", **repeated)
+        job.console.say(origin, event="origin", **repeated)
     else:
-        text = _origin(repeated) + " The engine did not return to the same weights."
+        text = f"{origin} The engine did not return to the same weights."
         job.console.warn(text, event="origin", **repeated)
 
 
 def write_page(path: Path, figures: Mapping[str, Any], points: pa.Table, samples: pa.Table) -> None:
     """Write the page. ``figures`` are those of ``landscape.json`` and the texts ``name``, ``facts`` and ``origin``."""
+    # A large model has hundreds of tensors; the page lists those that explain most.
     most_variance_first = sorted(figures["tensors"], key=lambda tensor: -tensor["variance"])
     data = {
         **{key: value for key, value in figures.items() if key not in ("regression", "tensors")},
@@ -191,7 +191,7 @@ def point_table(survey: Survey) -> pa.Table:
 def _point(number: int, survey: Survey, origin: Array) -> dict[str, Any]:
     rows = survey.rows[number]
     reward, length, penalty = (column(rows, name) for name in ("reward", "num_tokens", "reward_length"))
-    raw = reward - penalty
+    raw = reward - penalty  # without the part of the reward that is for length
     where = {name: rows.column(name)[0].as_py() for name in ("a1", "a2", "off_plane")}
     return {
         "point": number,
@@ -336,6 +336,7 @@ class Surface(NamedTuple):
         axes.set(title=self.title, xlabel=f"$a_1$ along $c_1$ ({first})", ylabel=f"$a_2$ along $c_2$ ({second})")
         axes.ticklabel_format(style="sci", scilimits=(-3, 4), useMathText=True)
         axes.xaxis.set_major_locator(MaxNLocator(5))
+        # Contours would stick to the edge, without the margin.
         axes.use_sticky_edges = False
         axes.margins(0.03)
         black: dict[str, Any] = {"color": "black", "linestyle": ""}

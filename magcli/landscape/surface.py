@@ -6,8 +6,9 @@ for all points; completions of one prompt are never treated as independent evide
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -183,7 +184,8 @@ def _triangulation(points: Array, **options: Array) -> Triangulation:
 
 
 def _areas(scaled: Triangulation, corners: Indices) -> Array:
-    first, second, third = np.stack([scaled.x, scaled.y], -1)[corners].swapaxes(0, 1)  # (triangles, 2) each
+    points = np.stack([scaled.x, scaled.y], -1)
+    first, second, third = points[corners].swapaxes(0, 1)  # (triangles, 2) each
     one, other = second - first, third - first
     # Half of the parallelogram of two sides, whose area is their cross product.
     cross = one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]
@@ -237,6 +239,7 @@ def length_regression(
         used &= mean <= high
     if used.sum() < 3 or np.ptp(mean[used]) == 0:
         return None
+    # The same prompts for lengths and rewards, so that a draw is a whole evaluation.
     weights = _weights(lengths.shape[1], resamples, seed)
     # Both (resamples, points). A resample may have empty completions only.
     drawn_x = np.log(np.maximum(weights @ lengths[used].T, 1e-9))
@@ -325,3 +328,15 @@ def _fit(x: Array, y: Array) -> Array:
 def _interval(mean: float, draws: Array) -> Interval:
     low, high = np.percentile(draws, COVERAGE)
     return Interval(float(mean), float(low), float(high))
+
+
+def difference_text(row: Mapping[str, Any]) -> str:
+    """A difference of rewards with its interval, of a row or of ``compare_origin``."""
+    low, high = row["difference_low"], row["difference_high"]
+    return f"{row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def origin_text(repeated: Mapping[str, Any]) -> str:
+    """What the second evaluation of the final weights says, as of ``compare_origin``."""
+    equal = f"{repeated['equal']:,} of {repeated['completions']:,} completions equal"
+    return f"Final weights evaluated again at the end: {equal}, reward {difference_text(repeated)}"

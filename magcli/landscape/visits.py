@@ -18,15 +18,18 @@ from magcli.data.schema import COMPLETION, REWARD
 from magcli.landscape.surface import Array, near_best_and_path, refinement_points
 from magcli.run.journal import Journal
 from magcli.run.types import Result
+from magcli.run.units import cancel_all
 
 VISIT = pa.schema(
     [
-        *[pa.field(name, pa.float64()) for name in ("a1", "a2", "off_plane")],
-        pa.field("id", pa.string()),
-        pa.field("prompt", pa.string()),
+        ("a1", pa.float64()),
+        ("a2", pa.float64()),
+        ("off_plane", pa.float64()),
+        ("id", pa.string()),
+        ("prompt", pa.string()),
         *COMPLETION,
-        *[pa.field(part.name, pa.float64() if part.type == pa.float32() else part.type) for part in REWARD],
-        pa.field("digest", pa.string()),
+        *[(part.name, pa.float64() if part.type == pa.float32() else part.type) for part in REWARD],
+        ("digest", pa.string()),
     ]
 )
 """One row per completion, ordered by problem and sample: actual coordinates of the weights, completion and reward.
@@ -134,13 +137,12 @@ async def _all_rows(measure: Measure, visits: Sequence[Visit], at_once: int) -> 
         async with free:
             return await measure(visit)
 
+    # A semaphore wakes those that wait in their order, so visits start in that of the list.
     tasks = [asyncio.create_task(rows_of(visit)) for visit in visits]
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
 
 
 def merge_samples(*parts: pa.RecordBatch) -> pa.RecordBatch:
@@ -180,6 +182,7 @@ class JournalledVisits:
         """Journalled and new visits that together cover the samples of ``visit``."""
         journalled = [Visit(*json.loads(key)) for key in self.journal.positions]
         point = (visit.a1, visit.a2, visit.repeat)
+        # Exact floats: their keys are JSON, which reads back every double as it was.
         earlier = [other for other in journalled if (other.a1, other.a2, other.repeat) == point]
         first = visit.first
         while first < visit.last:

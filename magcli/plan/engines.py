@@ -78,6 +78,7 @@ def policy_engine(name: AskedEngine, device: str, *, deterministic: bool = False
 
 def may_be_replaced(asked: AskedEngine, *, tensor_parallel: int = 1) -> bool:
     """Whether the embedded engine may take the place of a vLLM that does not start: of one that nobody asked for."""
+    # The embedded engine has one process, so it cannot hold a model that is split over several GPUs.
     return asked == AUTO and tensor_parallel == 1
 
 

@@ -90,6 +90,7 @@ def smaller_micro_batches(plan: Plan, *, longest: int) -> list[Change]:
     changes: list[Change] = []
     fewest = max(FEWEST_TOKENS, longest)
     tokens = _half(plan.training.tokens)
+    # A micro-batch has whole sequences, so it holds the longest one.
     while tokens >= fewest:
         halvings = len(changes) + 1
         changes.append(Change(f"--micro-tokens {tokens}", MICRO * halvings, _with_training(micro_tokens=tokens)))
@@ -212,11 +213,12 @@ def as_fast_as_fits(plan: Plan, free: Free, usable: int) -> Plan:
     return plan
 
 
-def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[Change]:
-    """Training of LoRA adapters of this rank instead of all weights, unless it is on."""
+def adapters(plan: Plan, *, bf16_base: bool) -> list[Change]:
+    """Training of LoRA adapters instead of all weights, unless it is on."""
     if plan.training.lora_rank or plan.training.ranks > 1:
         return []
-    return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank, bf16_base=bf16_base))]
+    change = _with_training(lora_rank=PROPOSED_RANK, bf16_base=bf16_base)
+    return [Change(f"--lora {PROPOSED_RANK}", LORA, change)]
 
 
 def shared_base(plan: Plan, engine: EnginePlan, *, group: int) -> list[Change]:
@@ -230,6 +232,7 @@ def shared_base(plan: Plan, engine: EnginePlan, *, group: int) -> list[Change]:
     changes = [Change("--engine torch", SHARED, _on_shared_base(engine))]
     with_engine = replace(plan, engine=engine)
     for fewer in fewer_sequences(with_engine, group=group):
+        # Only the engine of the changed plan is wanted: the share of vLLM goes when it is applied.
         smaller = fewer.apply(with_engine).engine
         assert smaller is not None, "the plan has an engine"
         changes.append(Change(f"--engine torch {fewer.flags}", SHARED + fewer.cost, _on_shared_base(smaller)))
@@ -279,6 +282,7 @@ def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple
     """
     if plan.training.lora_rank:
         return None
+    # Several ranks train all weights only.
     without_adapters = [kind for kind in kinds if all(change.cost != LORA for change in kind)]
     ranks = 2 * plan.training.ranks
     while ranks <= MOST_CARDS:
@@ -294,6 +298,7 @@ def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple
 def _half(tokens: int) -> int:
     """Half as many tokens, as the power of 2 below."""
     half = (tokens + 1) // 2
+    # The highest bit alone: the largest power of 2 that is not more.
     return 1 << (half.bit_length() - 1)
 
 

@@ -118,6 +118,7 @@ def table(forecast: Forecast) -> str:
 
 def when(phases: Sequence[Phase]) -> str:
     """The phases of a part in words."""
+    # Loading is over before anything else begins, so what stays after it is always there.
     if set(phases) >= set(AFTER_LOADING):
         return "always"
     if set(phases) == set(UPDATE):

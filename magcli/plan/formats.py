@@ -99,6 +99,7 @@ def expected(
     """
     trains_in_bf16 = bf16 == "yes"
     if bf16 == AUTO:
+        # The GPU may be another machine's, which cannot be asked.
         trains_in_bf16 = on_gpu or compute.choose(model, device, "training").format == "bf16"
     samples_in_bf16 = dtype == "bf16"
     if dtype == AUTO and not exact:

@@ -65,6 +65,7 @@ class Machine:
             return cls(device, installed, named_card(named))
         if not is_gpu:
             return cls(device, installed, host())
+        # GPUs are numbered from 0.
         has_card = gpu_number(device) < installed
         return cls(device, installed, installed_card(device) if has_card else None)
 
@@ -121,6 +122,7 @@ def installed_card(device: str) -> Card:
 
 def host() -> Card:
     """This machine's memory, within a container's limit."""
+    # Bytes of a page, and number of pages.
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     usable_bytes = min([_available(total), *_container_limits()])
     return Card("this machine", total, usable_bytes, is_gpu=False)
@@ -146,7 +148,7 @@ def _container_limits() -> list[int]:
     for limit_file, use_file in LIMITS:
         try:
             limit, use = int(Path(limit_file).read_text()), int(Path(use_file).read_text())
-        except (OSError, ValueError):  # no such version, or no limit
+        except (OSError, ValueError):  # not this version of control groups, or its limit is the word max
             continue
         if limit > use:
             left.append(limit - use)

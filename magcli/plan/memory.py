@@ -87,6 +87,11 @@ class TrainingPlan:
         """The tokens of the largest micro-batch."""
         return min(self.micro_tokens, self.step_tokens or self.micro_tokens)
 
+    @property
+    def base_is_bf16(self) -> bool:
+        """Whether the frozen weights under adapters are in bf16; without adapters all are trained, in float32."""
+        return self.bf16_base and self.lora_rank > 0
+
 
 @dataclass(frozen=True, slots=True)
 class EnginePlan:
@@ -106,6 +111,16 @@ class EnginePlan:
     copies: int = 1
     share: int = 0
     adapter_rank: int = 0
+
+
+def value_bytes(bf16: bool) -> int:
+    """The bytes of a value in bf16, or else in float32."""
+    return BF16 if bf16 else FP32
+
+
+def present(lines: Iterable[Line]) -> list[Line]:
+    """The parts that take something."""
+    return [line for line in lines if line.size]
 
 
 def lora_parameters(shape: ModelShape, rank: int) -> int:
@@ -129,7 +144,7 @@ def trained_parameters(plan: TrainingPlan) -> int:
 
 def weight_bytes(plan: TrainingPlan) -> int:
     """The shard of the weights, with adapters: float32, or bf16 for the base under adapters."""
-    base = plan.shape.parameters * (BF16 if plan.lora_rank and plan.bf16_base else FP32)
+    base = plan.shape.parameters * value_bytes(plan.base_is_bf16)
     adapters = FP32 * lora_parameters(plan.shape, plan.lora_rank)
     return (base + adapters) // plan.ranks
 
@@ -148,6 +163,7 @@ def loading_bytes(plan: TrainingPlan) -> int:
     """What the whole model takes more than its shard while ranks load it."""
     if plan.ranks == 1 or not plan.loads_whole:
         return 0
+    # The shard is counted as weights already.
     return FP32 * plan.shape.parameters - weight_bytes(plan)
 
 
@@ -155,8 +171,9 @@ def gathered_layer_bytes(plan: TrainingPlan) -> int:
     """The layers that a rank gathers: one is used while the next is on its way."""
     if plan.ranks == 1:
         return 0
+    # The layers of a decoder are of one size.
     layer = plan.shape.linear // plan.shape.layers
-    return 2 * layer * (BF16 if plan.bf16 else FP32)
+    return 2 * layer * value_bytes(plan.bf16)
 
 
 def gathered_head_bytes(plan: TrainingPlan) -> int:
@@ -171,9 +188,8 @@ def gathered_head_phases(plan: TrainingPlan) -> tuple[Phase, ...]:
 
 def cast_bytes(plan: TrainingPlan) -> int:
     """The bf16 copies of the weights of all linear layers, autocast's or those that are held (``cast_phases``)."""
-    needless = plan.lora_rank and plan.bf16_base
-    # Several ranks gather each layer in bf16 (``gathered_layer_bytes``).
-    if not plan.bf16 or plan.ranks > 1 or needless:
+    # Several ranks gather each layer in bf16 (``gathered_layer_bytes``); a base in bf16 needs no copies.
+    if not plan.bf16 or plan.ranks > 1 or plan.base_is_bf16:
         return 0
     return BF16 * plan.shape.linear
 
@@ -195,7 +211,7 @@ def layer_activation_bytes(plan: TrainingPlan) -> int:
     layer), the gated network three inner values, attention its padded queries, keys, values and outputs.
     """
     shape = plan.shape
-    element = BF16 if plan.bf16 else FP32
+    element = value_bytes(plan.bf16)
     # Of the gated network three values and the input of its last matrix, of attention the input of its last matrix.
     inner_and_queries = element * (4 * shape.inner + shape.queries)
     if not plan.bf16:
@@ -204,7 +220,7 @@ def layer_activation_bytes(plan: TrainingPlan) -> int:
         return norms + inner_and_queries + attention_bytes(plan, FP32)
     norms = 2 * 2 * FP32 * shape.hidden  # two norms, two float32 values each
     inputs = 5 * BF16 * shape.hidden  # of the queries', keys', values', gate's and inner values' matrices
-    kernel = BF16 if plan.on_gpu else FP32
+    kernel = value_bytes(plan.on_gpu)
     return norms + inputs + inner_and_queries + attention_bytes(plan, kernel)
 
 
@@ -215,13 +231,13 @@ def attention_bytes(plan: TrainingPlan, kernel: int) -> int:
 
 def adapter_activation_bytes(plan: TrainingPlan) -> int:
     """What the adapters of one layer keep of one token: the product with the first matrix of each of 7 layers."""
-    return 7 * plan.lora_rank * (BF16 if plan.bf16 else FP32)
+    return 7 * plan.lora_rank * value_bytes(plan.bf16)
 
 
 def activation_bytes(plan: TrainingPlan) -> int:
     """What all layers keep of a micro-batch; with checkpointing only the residual stream that enters each layer."""
     shape = plan.shape
-    stream = (BF16 if plan.lora_rank and plan.bf16_base else FP32) * shape.hidden
+    stream = value_bytes(plan.base_is_bf16) * shape.hidden
     kept = layer_activation_bytes(plan) + adapter_activation_bytes(plan)
     layer = stream if plan.activation_checkpointing else kept
     last_norm = 4 * stream
@@ -242,7 +258,7 @@ def layer_gradient_bytes(plan: TrainingPlan) -> int:
     Up to three inner gradients are there at once; those of a recomputed layer take the place of its activations.
     """
     shape = plan.shape
-    element = BF16 if plan.bf16 else FP32
+    element = value_bytes(plan.bf16)
     inner_gradients = 1 if plan.activation_checkpointing else 3
     inner = inner_gradients * element * shape.inner
     stream = 3 * FP32 * shape.hidden
@@ -261,11 +277,10 @@ def head_gradient_bytes(plan: TrainingPlan) -> int:
 
 def head_copy_bytes(plan: TrainingPlan) -> int:
     """The copy of the head in the type of the factors of its product: on a GPU bf16, else float32; 0 if it is of it."""
-    bf16_head = bool(plan.lora_rank and plan.bf16_base)
     bf16_factors = plan.on_gpu and plan.bf16
-    if bf16_head == bf16_factors:
+    if plan.base_is_bf16 == bf16_factors:
         return 0  # no copy of what has the type already
-    return (BF16 if bf16_factors else FP32) * plan.shape.head
+    return value_bytes(bf16_factors) * plan.shape.head
 
 
 def head_copy_phases(plan: TrainingPlan) -> tuple[Phase, ...]:
@@ -304,7 +319,7 @@ def head_backward_bytes(plan: TrainingPlan) -> int:
     hidden_states = scored_tokens(plan) * plan.shape.hidden
     copies = BF16 * (plan.shape.head + hidden_states) if plan.bf16 else 0
     gradient = FP32 * trained_head
-    product = (BF16 if plan.bf16 else FP32) * trained_head
+    product = value_bytes(plan.bf16) * trained_head
     if stores_logits(plan) and not plan.bf16:
         product = 0  # it is the gradient
     return copies + product + gradient + FP32 * hidden_states
@@ -325,7 +340,7 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
     """The parts of training, those that take nothing left out."""
     # Without its adapters the model itself is the reference.
     reference = FP32 * plan.shape.parameters if plan.reference and not plan.lora_rank else 0
-    teacher = (BF16 if plan.bf16_teacher else FP32) * plan.teacher.parameters if plan.teacher else 0
+    teacher = value_bytes(plan.bf16_teacher) * plan.teacher.parameters if plan.teacher else 0
     # Offloaded moments, and the copy of a rank on a GPU, are in host memory.
     moments = 0 if plan.offload_moments else moment_bytes(plan)
     checkpoint_copy = 0 if plan.on_gpu else checkpoint_copy_bytes(plan)
@@ -348,12 +363,12 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
         Line("one recomputed layer", recomputed_bytes(plan), ("backward",)),
         Line("gradients inside a layer", layer_gradient_bytes(plan), ("backward",)),
     ]
-    return [line for line in lines if line.size]
+    return present(lines)
 
 
 def engine_weight_bytes(plan: EnginePlan) -> int:
     """The weights for sampling; a float32 head beside bf16 weights, or one in a CPU's layout beside the embedding."""
-    element = BF16 if plan.bf16 else FP32
+    element = value_bytes(plan.bf16)
     is_packed_apart = plan.packed and not plan.on_gpu and plan.shape.tied
     head = FP32 * plan.shape.head if plan.bf16 or is_packed_apart else 0
     rank = plan.adapter_rank
@@ -363,9 +378,10 @@ def engine_weight_bytes(plan: EnginePlan) -> int:
 
 def token_cache_bytes(shape: ModelShape, *, bf16: bool, ranks: int = 1) -> int:
     """Keys and values of one token in one of the ``ranks`` of an engine, which has at least one key-value head."""
+    # ``cached`` counts the keys and values of a token in all layers and heads.
     values_of_head = shape.cached // shape.kv_heads
     heads_of_rank = max(1, shape.kv_heads // ranks)
-    return values_of_head * heads_of_rank * (BF16 if bf16 else FP32)
+    return values_of_head * heads_of_rank * value_bytes(bf16)
 
 
 def grown_capacity(longest: int) -> int:
@@ -399,7 +415,7 @@ def cache_growth_bytes(plan: EnginePlan) -> int:
 
 def sampling_scratch_bytes(plan: EnginePlan) -> int:
     """Copies of the logits of all slots, and the inner values of prompts and newest tokens."""
-    element = BF16 if plan.bf16 else FP32
+    element = value_bytes(plan.bf16)
     logits = SAMPLED_COPIES * FP32 * plan.slots * plan.shape.vocabulary
     prompt_tokens = min(PREFILL_TOKENS, plan.slots * plan.longest)
     newest_tokens = plan.slots
@@ -418,7 +434,7 @@ def engine_lines(plan: EnginePlan, *, stays: bool = True) -> list[Line]:
         Line("engine: growth of the cache", cache_growth_bytes(plan), ("sampling",)),
         Line("engine: scratch", sampling_scratch_bytes(plan), ("sampling",)),
     ]
-    return [line for line in lines if line.size]
+    return present(lines)
 
 
 def share_lines(share: int, *, sleeps: bool = False) -> list[Line]:
@@ -436,7 +452,7 @@ def share_lines(share: int, *, sleeps: bool = False) -> list[Line]:
 def probe_lines(plan: TrainingPlan) -> list[Line]:
     """A forward pass of the trainer while vLLM is awake, to compare both: the inside of one layer, and logits."""
     shape = plan.shape
-    element = BF16 if plan.bf16 else FP32
+    element = value_bytes(plan.bf16)
     stream = 3 * FP32 * shape.hidden
     inner_values = element * (3 * shape.inner + shape.queries + 2 * shape.keys)
     size = plan.tokens * (stream + inner_values) + logit_bytes(plan) + head_copy_bytes(plan)
@@ -467,4 +483,4 @@ def disk_lines(plan: TrainingPlan, *, checkpoints: int, trajectory: int) -> Sequ
         Line(f"trajectory, {trajectory}", trajectory * weights),
         Line("model", weights),
     ]
-    return [line for line in lines if line.size]
+    return present(lines)

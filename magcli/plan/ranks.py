@@ -70,6 +70,7 @@ class Processes:
         if gpus == 1 and trainers == 1 and self.tensor_parallel == 1:
             # The only GPU is shared: generators beside the trainer.
             return (self.device,)
+        # Trainer ranks take the first GPUs, engines the others in their order.
         free = [card for card in first_cards(gpus) if card not in self.trainer_cards]
         none_free = f"rl: each of the {gpus} GPUs has a trainer rank, and generators need others; lower --trainers"
         usage(bool(free), none_free)
@@ -86,6 +87,7 @@ class Processes:
     def _too_few(self, free: int, gpus: int) -> str:
         """The message where fewer GPUs than the generators' ranks have no trainer rank, with what to change."""
         ranks = self.tensor_parallel
+        # Each generator needs all of its ranks.
         most = free // ranks
         if most:
             wanted = f"{self.generators} generators"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from magcli.evaluation import metrics
 from magcli.evaluation.metrics import Problem, Side, distinct
 from magcli.report.chart import Chart, Series
-from magcli.report.comparison import ENDS, HEADLINE, differing, end_of, figure, options_of, short, verdict
+from magcli.report.comparison import ENDS, HEADLINE, differing, end_of, figure, in_percent, options_of, short, verdict
 from magcli.report.training import ACCURACY_CHART, MAX_POINTS, averaged
 from magcli.report.training_charts import ACCURACY, RL, SFT, ChartSpec, chart_of, parts
 from magcli.run.rundir import HELD_OUT, Line, RunDir, Trained, read_run
@@ -211,6 +211,7 @@ def _curves(arms: Sequence[Arm], key: str, every: int) -> tuple[list[int], list[
     for arm in arms:
         runs = [_points(run.lines, key, every) for run in arm.runs]
         runs_by_arm.append(runs)
+        # Runs may have logged at other steps, so the axis has those of all.
         steps.update(*runs)
     ascending = sorted(steps)
     curves = [_series(arm.name, runs, ascending) for arm, runs in zip(arms, runs_by_arm, strict=True)]
@@ -221,6 +222,7 @@ def _points(lines: Sequence[Line], key: str, every: int) -> dict[int, float]:
     """A metric of a run by step: means over ``every`` steps, or what was measured at intervals as it is."""
     measured: Sequence[Line] = [line for line in lines if line.get(key) is not None]
     if len(measured) > MAX_POINTS:
+        # Without the line of step 0, which has only an evaluation, so that means are of updates.
         measured = averaged([line for line in lines if line["step"]], every)
     return {line["step"]: line[key] for line in measured if line.get(key) is not None}
 
@@ -268,6 +270,7 @@ def _ranking(suite: str, arms: Sequence[Arm], evaluated: Mapping[int, Sequence[S
     """The best arm by its mean accuracy, and the difference of each other arm to it, paired by problem."""
     sides = []
     for arm in arms:
+        # Runs of several seeds answer a problem together, with the samples of all.
         pooled = pool(evaluated[arm.colour])
         estimates = {(suite, estimate.metric): estimate for estimate in metrics.estimate(pooled, ())}
         sides.append(Side(arm.name, estimates, {suite: pooled}))
@@ -302,6 +305,7 @@ def _merged(problems: Sequence[Problem]) -> Problem:
         answers=tuple(answer for problem in problems for answer in problem.answers),
         correct=tuple(verdict for problem in problems for verdict in problem.correct),
         correct_anywhere=tuple(verdict for problem in problems for verdict in problem.correct_anywhere),
+        # A ranking is by accuracy alone, so the other figures of the samples are left out.
         lengths=(),
         one_language=(),
         truncated=(),
@@ -310,8 +314,8 @@ def _merged(problems: Sequence[Problem]) -> Problem:
 
 
 def _standing(arm: Arm, row: Mapping[str, Any], runs: Sequence[Sequence[Problem]]) -> Standing:
-    accuracy = _interval(row, "value", "low", "high", "")
-    difference = _interval(row, "difference", "difference_low", "difference_high", "+")
+    accuracy = _accuracy(row)
+    difference = in_percent(row.get("difference"), row.get("difference_low"), row.get("difference_high"), "+")
     by_seed = ", ".join(f"{100 * _mean_accuracy(of_run):.1f}" for of_run in runs) if len(runs) > 1 else ""
     return Standing(arm, accuracy, by_seed, difference)
 
@@ -322,14 +326,8 @@ def _mean_accuracy(problems: Sequence[Problem]) -> float:
     return sum(shares) / len(shares)
 
 
-def _interval(row: Mapping[str, Any], value: str, low: str, high: str, sign: str) -> str:
-    """A share in percent with its interval; empty if the row has none."""
-    if row.get(value) is None:
-        return ""
-    text = f"{100 * row[value]:{sign}.1f}"
-    if row.get(low) is None or row.get(high) is None:
-        return text
-    return f"{text} [{100 * row[low]:{sign}.1f}, {100 * row[high]:{sign}.1f}]"
+def _accuracy(row: Mapping[str, Any]) -> str:
+    return in_percent(row.get("value"), row.get("low"), row.get("high"))
 
 
 def _winner(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -339,7 +337,7 @@ def _winner(rows: Sequence[Mapping[str, Any]]) -> str:
     upper_ends = [row.get("difference_high") for row in others]
     all_are_worse = all(end is not None and end < 0 for end in upper_ends)
     name = best["model"]
-    accuracy = _interval(best, "value", "low", "high", "")
+    accuracy = _accuracy(best)
     if all_are_worse:
         return f"{name} is best: {accuracy} %, better than every other one with certainty"
     return f"{name} has the highest accuracy, {accuracy} %, but is not better than every other one with certainty"

@@ -5,15 +5,13 @@ Texts of a dump are untrusted: the template escapes them, and the content securi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from magcli import __version__
-from magcli.data.durable import atomic_file, disk_errors
 from magcli.data.html import CONTENT_POLICY
+from magcli.report import html
 from magcli.report.formatting import number, percent, sanitize
 
 MAX_PROMPT = 600
@@ -74,38 +72,30 @@ def write(path: Path, contents: Contents) -> int:
     Raises:
         EnvironmentFault: the folder cannot be created or written.
     """
-    text = render(contents).encode(errors="backslashreplace")
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        file.write(text)
-    return len(text)
+    return html.write(path, render(contents))
 
 
 def render(contents: Contents) -> str:
     """The page as HTML."""
-    style = files("magcli.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
-    environment = Environment(
-        loader=PackageLoader("magcli.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("audit.html.jinja").render(
-        contents=contents,
-        version=__version__,
-        policy=Markup(CONTENT_POLICY),
-        style=Markup(style),
-        percent=percent,
-        number=number,
-        start=lambda text: sanitize(text, MAX_PROMPT),
-        end=end_of,
+    return (
+        html.environment()
+        .get_template("audit.html.jinja")
+        .render(
+            contents=contents,
+            version=__version__,
+            policy=Markup(CONTENT_POLICY),
+            style=html.part("style.css"),
+            percent=percent,
+            number=number,
+            start=lambda text: sanitize(text, MAX_PROMPT),
+            end=end_of,
+        )
     )
 
 
 def end_of(text: str) -> str:
     """The end of an untrusted text."""
     left_out = len(text) - MAX_END
+    # Cut before it is escaped, which would make it longer.
     shown = sanitize(text[-MAX_END:])
     return shown if left_out <= 0 else f"[{left_out:,} characters before ...] {shown}"

@@ -28,6 +28,8 @@ MAX_BAR_WIDTH = 40.0
 """Maximum width of a stacked column."""
 
 Values = Sequence[float | None]
+Label = tuple[float, str]
+"""Where a number of an axis is, in pixels along it, and its text."""
 
 
 class Frame(NamedTuple):
@@ -131,6 +133,10 @@ class Scale(NamedTuple):
             share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
+    def pixel(self, value: float) -> float:
+        """The coordinate of a value to a tenth of a pixel."""
+        return rounded(self.at(value))
+
 
 class Axes(NamedTuple):
     """The scales of both axes."""
@@ -144,12 +150,14 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
+    # An axis needs an extent: of zeros only up to 1, else from the only value to 0.
     if low == high == 0:
         return 0.0, 1.0
     if low == high:
         return min(low, 0.0), max(high, 0.0)
     margin = PAD * (high - low)
     if low >= 0:
+        # From 0 on, an axis shows proportions; far from it, changes would be invisible.
         is_close_to_zero = low < 0.5 * high
         return (0.0 if is_close_to_zero else low - margin), high + margin
     return low - margin, (0.0 if high == 0 else high + margin)
@@ -175,6 +183,7 @@ def legend(chart: Chart) -> list[LegendEntry]:
     entries = []
     for index, series in enumerate(chart.series):
         values = [chart.format(value) for value in series.values if value is not None] or ["-"]
+        # After the last colour they start over.
         entries.append(LegendEntry(index % COLOURS, series.name, values[0], values[-1]))
     return entries
 
@@ -208,7 +217,7 @@ def draw(chart: Chart) -> Markup:
     if chart.kind == "stack":
         parts += _stack(chart, axes)
     else:
-        parts += [_band(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
+        parts += [band(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
         parts += [_line(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
     parts.append(Markup(f'<line class="cursor" y1="{frame.top}" y2="{frame.bottom}" x1="0" x2="0"/>'))
     body = Markup("").join(parts)
@@ -249,21 +258,26 @@ def _columns(chart: Chart) -> list[list[float]]:
 
 def _grid(chart: Chart, axes: Axes) -> Markup:
     """The horizontal lines with their values, the numbers of updates below the plot, and the name of that axis."""
-    frame = chart.frame
-    parts = []
+    values = ticks(axes.y.low, axes.y.high, chart.frame.num_ticks)
+    heights = [(axes.y.pixel(value), _tick(value, chart)) for value in values]
+    # Ticks of a short axis may lie between updates.
+    updates = [update for update in ticks(axes.x.low, axes.x.high, 6) if update == int(update)]
+    numbers = [(axes.x.pixel(update), number(update)) for update in updates]
+    return grid(chart.frame, heights, numbers, chart.x_name)
+
+
+def grid(frame: Frame, heights: Iterable[Label], numbers: Iterable[Label], x_name: str) -> Markup:
+    """Horizontal lines with their labels, the labels below the plot, and the name of the horizontal axis."""
     line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>')
     beside = Markup('<text x="{}" y="{}" class="end">{}</text>')
-    for value in ticks(axes.y.low, axes.y.high, frame.num_ticks):
-        y = rounded(axes.y.at(value))
+    parts = []
+    for y, text in heights:
         parts.append(line.format(frame.left, frame.right, y, y))
-        parts.append(beside.format(frame.left - 6, rounded(y + 4), _tick(value, chart)))
+        parts.append(beside.format(frame.left - 6, rounded(y + 4), text))
     below = Markup('<text x="{}" y="{}" class="middle">{}</text>')
-    for update in ticks(axes.x.low, axes.x.high, 6):
-        if update == int(update):  # ticks of a short axis may lie between updates
-            x = rounded(axes.x.at(update))
-            parts.append(below.format(x, frame.bottom + 16, number(update)))
+    parts += [below.format(x, frame.bottom + 16, text) for x, text in numbers]
     name = Markup('<text x="{}" y="{}" class="end soft">{}</text>')
-    parts.append(name.format(frame.right, frame.height - 3, chart.x_name))
+    parts.append(name.format(frame.right, frame.height - 3, x_name))
     return Markup("").join(parts)
 
 
@@ -272,7 +286,7 @@ def _tick(value: float, chart: Chart) -> str:
 
 
 def _mark(mark: Mark, axes: Axes, frame: Frame) -> Markup:
-    x = rounded(axes.x.at(mark.x))
+    x = axes.x.pixel(mark.x)
     line = Markup('<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.top, frame.bottom)
     label = Markup('<text class="soft{}" x="{}" y="{}">{}</text>')
     fits_on_right = x <= frame.right - MARK_WIDTH
@@ -283,37 +297,39 @@ def _mark(mark: Mark, axes: Axes, frame: Frame) -> Markup:
 
 def _line(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
     """A line through the values that are not missing, with dots if there are few."""
-    points = _points(x, series.values, axes)
+    points = points_of(x, series.values, axes)
     colour = index % COLOURS
     if not points:
         return Markup("")
-    path = Markup('<path class="line c{}" d="M{}"/>').format(colour, _path(points))
+    path = Markup('<path class="line c{}" d="M{}"/>').format(colour, path_of(points))
     if len(points) > MAX_DOTS:
         return path
     dots = [Markup('<circle class="f{}" cx="{}" cy="{}" r="2.5"/>').format(colour, *point) for point in points]
     return path + Markup("").join(dots)
 
 
-def _band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
+def band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
     """The confidence band: an outline along the upper bounds from left to right, and back along the lower ones."""
-    above = _points(x, series.high, axes)
-    below = _points(x, series.low, axes)
+    above = points_of(x, series.high, axes)
+    below = points_of(x, series.low, axes)
     if min(len(above), len(below)) < 2:
         return Markup("")
-    outline = _path(above + below[::-1])
+    outline = path_of(above + below[::-1])
     return Markup('<polygon class="band f{}" points="{}"/>').format(index % COLOURS, outline)
 
 
-def _points(x: Sequence[float], values: Values, axes: Axes) -> list[tuple[float, float]]:
+def points_of(x: Sequence[float], values: Values, axes: Axes) -> list[tuple[float, float]]:
     """The coordinates of the values that are not missing; none where a series has no such values."""
     return [
-        (rounded(axes.x.at(update)), rounded(axes.y.at(value)))
+        (axes.x.pixel(update), axes.y.pixel(value))
+        # A series without an interval has no bounds at all.
         for update, value in zip(x, values, strict=False)
         if value is not None
     ]
 
 
-def _path(points: Iterable[tuple[float, float]]) -> str:
+def path_of(points: Iterable[tuple[float, float]]) -> str:
+    """Points as SVG writes them."""
     return " ".join(f"{x},{y}" for x, y in points)
 
 
@@ -339,6 +355,7 @@ def _stack(chart: Chart, axes: Axes) -> list[Markup]:
 
 def _column_width(chart: Chart) -> float:
     plot_width = chart.frame.right - chart.frame.left
+    # A fifth of the place of each column is the gap to the next one.
     width = 0.8 * plot_width / len(chart.x)
     return min(max(1.0, width), MAX_BAR_WIDTH)
 
@@ -348,7 +365,7 @@ def _tooltips(chart: Chart, axes: Axes) -> list[tuple[float, list[str]]]:
     tooltips = []
     for index, update in enumerate(chart.x):
         lines = [f"{chart.x_name} {number(update)}", *_values_at(chart, index)]
-        tooltips.append((rounded(axes.x.at(update)), lines))
+        tooltips.append((axes.x.pixel(update), lines))
     return tooltips
 
 
@@ -358,6 +375,7 @@ def _values_at(chart: Chart, index: int) -> list[str]:
         value = series.values[index]
         if value is None:
             continue
+        # Of counts only those that occurred: there may be many reasons.
         if value == 0 and chart.kind == "stack":
             continue
         text = f"{series.name} {chart.format(value)}"

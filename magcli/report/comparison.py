@@ -29,6 +29,7 @@ def options_of(run: Trained) -> dict[str, Any]:
     """The options of a run, what ``auto`` resolved to, and its inputs; without the run's own folder."""
     chosen = run.options.get(CHOSEN, {})
     tables = {"inputs": [f"{table.name} {table.sha256[:8]}".strip() for table in run.inputs]}
+    # Without ``CHOSEN`` as a whole, of which each option is there by itself.
     return {**run.options, **chosen, **tables, "command": run.stage, CHOSEN: None}
 
 
@@ -43,6 +44,7 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     differ = {}
     for name in names:
         values = [options_of_run.get(name) for options_of_run in settings]
+        # Not a set: values may be lists, which have no hash.
         are_equal = all(value == values[0] for value in values)
         if not are_equal:
             differ[name] = values
@@ -54,6 +56,7 @@ def end_of(lines: Sequence[Line]) -> dict[str, Any]:
     """The number of steps, the mean of each metric over the last of them, and the last accuracy with its interval."""
     steps = [line for line in lines if line["step"]]
     num_last = max(1, len(steps) // END_SHARE)
+    # The mean of some steps, because a single one is noisy.
     last = steps[-num_last:]
     end: dict[str, Any] = {"steps": len(steps)}
     for name in ENDS:
@@ -73,11 +76,17 @@ def end_of(lines: Sequence[Line]) -> dict[str, Any]:
 def accuracy(end: Mapping[str, Any]) -> str:
     """The last accuracy on held-out problems in percent, with its interval."""
     value, low, high = (end.get(name) for name in ACCURACY)
+    return in_percent(value, low, high) or "-"
+
+
+def in_percent(value: float | None, low: float | None, high: float | None, sign: str = "") -> str:
+    """A share in percent with its interval, if it has one; empty without a share. ``sign``: ``+`` for differences."""
     if value is None:
-        return "-"
+        return ""
+    text = f"{100 * value:{sign}.1f}"
     if low is None or high is None:
-        return f"{100 * value:.1f}"
-    return f"{100 * value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+        return text
+    return f"{text} [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
 
 
 def verdict(row: Mapping[str, Any], first: str) -> str:
@@ -90,6 +99,7 @@ def verdict(row: Mapping[str, Any], first: str) -> str:
     difference, low, high = row["difference"], row["difference_low"], row["difference_high"]
     if low is None or high is None:
         return f"{pair}: {100 * difference:+.1f} points on a single problem"
+    # Certain is what holds for the whole interval.
     if low > 0:
         better = "better"
     elif high < 0:

@@ -120,6 +120,7 @@ def _kind(path: Path) -> Kind | None:
     if path.is_file():
         is_table = path.name.endswith(table.SUFFIXES) and not path.name.endswith(SIDE_FILES)
         return "table" if is_table else None
+    # First, as a run's folder may have landscapes and tables in it.
     if RunDir(path).note_path.is_file():
         return "run"
     if any((path / name).is_file() for name in LANDSCAPE_FILES):
@@ -157,10 +158,12 @@ def _add_run(path: Path, artifacts: Artifacts) -> None:
 
 def _search(folder: Path, depth: int, artifacts: Artifacts) -> None:
     for path in _entries(folder, artifacts):
+        # Links may lead round in circles, and out of the folder.
         if path.name.startswith(".") or path.is_symlink():
             continue
         kind = _readable_kind(path, artifacts)
         if kind == "folder":
+            # A model has no tables, and may have very many files.
             is_model = (path / "config.json").exists()
             if depth and not is_model:
                 _search(path, depth - 1, artifacts)

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from magcli.evaluation.metrics import DIFFERENCE, labels, scale
+from magcli.report.comparison import HEADLINE
 from magcli.report.discovery import Table, rows_of
-
-HEADLINE = "avg@n"
-"""The metric drawn as bars: accuracy averaged over samples and problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +65,7 @@ def suites(tables: Sequence[Table]) -> list[Suite]:
 def _of_table(table: Table, label: str) -> list[Score]:
     scores: list[Score] = []
     for row in rows_of(table):
+        # The rows of a table that is no suite do not name it.
         row["suite"] = row.get("suite") or _problems(table)
         if row["value"] is not None:
             scores.append(score_of(row, label))
@@ -125,6 +124,7 @@ def _suite(name: str, scores: Sequence[Score]) -> Suite:
     metrics = list(dict.fromkeys(score.metric for score in scores))
     cells = {(score.metric, score.model): score for score in scores}
     rows = [(metric, [cells.get((metric, model)) for model in models]) for metric in metrics]
+    # Bars are of accuracy, averaged over samples and problems.
     headline = [cells[HEADLINE, model] for model in models if (HEADLINE, model) in cells]
     highest = max((_upper_end(score) for score in headline), default=0.0)
     # Low scores get a round scale of their own, on which their differences are visible.
@@ -144,4 +144,9 @@ def _upper_end(score: Score) -> float:
 
 def _bar(score: Score, top: float) -> Bar:
     low = score.value if score.low is None else score.low
-    return Bar(score, at=100 * score.value / top, low=100 * low / top, high=100 * _upper_end(score) / top)
+    return Bar(
+        score,
+        at=100 * score.value / top,
+        low=100 * low / top,
+        high=100 * _upper_end(score) / top,
+    )

@@ -11,7 +11,7 @@ MAX_TEXT = 4_000
 
 def number(value: float) -> str:
     """Four significant digits, thousands separators, an exponent for very small values."""
-    if value != value:
+    if value != value:  # NaN
         return "-"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
@@ -35,5 +35,6 @@ def largest_first(counts: Mapping[str, float]) -> dict[str, float]:
 
 def sanitize(text: str, limit: int = MAX_TEXT) -> str:
     """Untrusted text with control characters made visible, truncated to ``limit`` characters."""
+    # Cut first, because what is made visible gets longer.
     shown = visible(text[:limit])
     return shown if len(text) <= limit else f"{shown} [... {len(text) - limit:,} more characters]"

@@ -61,6 +61,7 @@ class Step:
 def steps(tables: Sequence[Table], further: Iterable[Chain] = ()) -> list[Step]:
     """Every filtering stage once, in dependency order. ``further`` are additional histories, such as those of runs."""
     chains = [*(table.chain for table in tables), *further]
+    # A stage with a table of dropped rows has two tables, and one link.
     links = [link for link in manifest.merge(chains) if link.stage not in NOT_FILTERS]
     return [_step(link, [table for table in tables if table.made_by == link]) for link in links]
 
@@ -74,6 +75,7 @@ def _step(link: Link, tables: Sequence[Table]) -> Step:
         elif table.path.name not in file_names:
             file_names.append(table.path.name)
     num_outcomes = link.rows_out + sum(link.dropped.values())
+    # Shares are of what is more: a stage may make several rows of one.
     total = max(link.rows_in, num_outcomes, 1)
     makes_rows = num_outcomes > link.rows_in  # several of one
     written = "out" if makes_rows else "kept"
@@ -102,6 +104,7 @@ def _examples(dropped: Table) -> Mapping[str, list[tuple[str, str]]]:
     for row in islice(rows_of(dropped), MAX_SEARCHED):
         examples = by_reason.setdefault(str(row["drop_reason"]), [])
         if len(examples) < MAX_EXAMPLES:
+            # The row is what somebody else wrote: control characters become visible, and it is cut.
             row_id = sanitize(str(row.get("id") or ""), MAX_ROW)
             examples.append((row_id, sanitize(_row_text(row), MAX_ROW)))
     return by_reason
@@ -135,22 +138,22 @@ class Origin:
 
 def of_table(table: Table, defaults: Defaults) -> Origin:
     """The origin of a table."""
-    link = table.made_by
+    link = table.made_by or Link("not made by magcli", "", {})
     note = table.note
     facts = {
         "command": _command(note),
-        "version": link.version if link else "",
+        "version": link.version,
         "duration": duration(note["seconds"]) if isinstance(note.get("seconds"), int | float) else "",
         "sha256": table.sha256,
     }
     return Origin(
         name=str(table.path),
-        stage=link.stage if link else "not made by magcli",
+        stage=link.stage,
         rows="" if table.rows is None else f"{table.rows:,}",
         finished=str(note.get("finished") or ""),
         facts=[(name, fact) for name, fact in facts.items() if fact],
-        options=_changed(link.config, defaults(link.stage)) if link else [],
-        inputs=link.inputs if link else (),
+        options=_changed(link.config, defaults(link.stage)),
+        inputs=link.inputs,
     )
 
 
@@ -168,6 +171,7 @@ def of_run(trained: Trained, defaults: Defaults) -> Origin:
 
 
 def _command(note: Mapping[str, Any]) -> str:
+    # A note is a file beside the table, which somebody may have edited.
     words = note.get("command")
     if not isinstance(words, list):
         return ""
@@ -178,6 +182,7 @@ def _changed(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[tu
     """Non-default options, and digests of the files they name."""
     changed = []
     for name, value in options.items():
+        # An option that this version does not know, or a digest, counts if it has a value.
         differs = defaults[name] != value if name in defaults else _is_set(value)
         if differs:
             changed.append((name, sanitize(_value(value), MAX_VALUE)))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from magcli.report.chart import Axes, Frame, Scale, rounded, ticks
+from magcli.report.chart import Axes, Frame, Scale, Series, band, grid, path_of, points_of, rounded, ticks
 from magcli.report.formatting import number, percent
 
 FRAME = Frame(420, 330, left=58, top=26)
@@ -172,8 +172,8 @@ def _outline(polygon: Sequence[Corner]) -> str:
 
 def _path(places: Sequence[Sequence[float]], axes: Axes) -> Markup:
     """The checkpoints of the run in their order, with the first one named."""
-    pixels = [(rounded(axes.x.at(a1)), rounded(axes.y.at(a2))) for a1, a2 in places]
-    points = " ".join(f"{x},{y}" for x, y in pixels)
+    pixels = [(axes.x.pixel(a1), axes.y.pixel(a2)) for a1, a2 in places]
+    points = path_of(pixels)
     line = Markup('<polyline class="{}" points="{}"/>')
     dot = Markup('<circle class="stop" cx="{}" cy="{}" r="2.5"/>')
     label = Markup('<text class="over {}" x="{}" y="{}">start</text>')
@@ -181,7 +181,8 @@ def _path(places: Sequence[Sequence[float]], axes: Axes) -> Markup:
     # The text is on the side of the first dot that has more room.
     x, y = pixels[0]
     is_right = x > (FRAME.left + FRAME.right) / 2
-    start = label.format("end", x - 7, y + 4) if is_right else label.format("", x + 7, y + 4)
+    anchor, offset = ("end", -7) if is_right else ("", 7)
+    start = label.format(anchor, x + offset, y + 4)
     parts = [line.format("halo", points), line.format("way", points), *dots, start]
     return Markup("").join(parts)
 
@@ -195,8 +196,8 @@ def _spot(point: Mapping[str, Any], axes: Axes) -> Markup:
         f"length {_with_interval(point, 'length')}",
         f"truncated {percent(point['truncated'])}",
     )
-    x = rounded(axes.x.at(point["a1"]))
-    y = rounded(axes.y.at(point["a2"]))
+    x = axes.x.pixel(point["a1"])
+    y = axes.y.pixel(point["a2"])
     tip = _NEW_LINE.join(lines)
     return Markup('<circle class="spot" cx="{}" cy="{}" r="2.5" data-tip="{}"/>').format(x, y, tip)
 
@@ -214,8 +215,8 @@ def _star(x: float, y: float) -> Markup:
         radius = 8 if tenth % 2 == 0 else 3.4  # outer and inner corners alternate
         corner_x = rounded(x + radius * math.sin(angle))
         corner_y = rounded(y - radius * math.cos(angle))
-        corners.append(f"{corner_x},{corner_y}")
-    return Markup('<polygon class="star" points="{}"/>').format(" ".join(corners))
+        corners.append((corner_x, corner_y))
+    return Markup('<polygon class="star" points="{}"/>').format(path_of(corners))
 
 
 def _plane_labels(axes: Axes, explained: Sequence[float]) -> Markup:
@@ -228,42 +229,36 @@ def _plane_labels(axes: Axes, explained: Sequence[float]) -> Markup:
 
 def by_length(points: Points, fit: Mapping[str, Any]) -> Drawing:
     """Raw reward against mean length on a logarithmic axis, with the regression line and its 95 % band."""
-    band = fit.get("band") or []
+    rows = fit.get("band") or []
     log_lengths = [math.log(point["length"]) for point in points]
     rewards = [point["raw_reward"] for point in points]
-    for _, low, high in band:
+    for _, low, high in rows:
         rewards += (low, high)
     axes = _axes(log_lengths, rewards)
     x_name = "mean length in tokens, logarithmic"
     y_name = "reward without length penalty"
     parts = [_labels(axes, _log_ticks(axes.x), x_name, y_name, math.log)]
     caption = "Without the length penalty; too few lengths for a line."
-    if band:
-        parts.append(_fit(band, fit, axes))
+    if rows:
+        parts.append(_fit(rows, fit, axes))
         gain, low, high = fit["slope_per_doubling"]
         caption = f"{gain:+.3f} [{low:+.3f}, {high:+.3f}] per doubling of the length, R² {fit['r2']:.2f}."
     parts += [_dot(point, axes) for point in points]
     return Drawing("Reward by length", caption, _svg(f"Reward by length: {caption}", parts))
 
 
-def _fit(band: Sequence[Sequence[float]], fit: Mapping[str, Any], axes: Axes) -> Markup:
-    """The line of the fit, and its band as an outline: along the upper bounds, and back along the lower ones."""
-    middle, lower, upper = [], [], []
-    for length, low, high in band:
-        log_length = math.log(length)
-        fitted = fit["intercept"] + fit["slope"][0] * log_length
-        x = rounded(axes.x.at(log_length))
-        middle.append(f"{x},{rounded(axes.y.at(fitted))}")
-        lower.append(f"{x},{rounded(axes.y.at(low))}")
-        upper.append(f"{x},{rounded(axes.y.at(high))}")
-    outline = " ".join(upper + lower[::-1])
-    line = " ".join(middle)
-    return Markup('<polygon class="band f0" points="{}"/><path class="line c0" d="M{}"/>').format(outline, line)
+def _fit(rows: Sequence[Sequence[float]], fit: Mapping[str, Any], axes: Axes) -> Markup:
+    """The line of the fit and its band, of which each row has a length and the bounds there."""
+    lengths, low, high = zip(*rows, strict=True)
+    x = [math.log(length) for length in lengths]
+    fitted = [fit["intercept"] + fit["slope"][0] * log_length for log_length in x]
+    interval = band(x, Series("fit", fitted, low, high), 0, axes)
+    return interval + Markup('<path class="line c0" d="M{}"/>').format(path_of(points_of(x, fitted, axes)))
 
 
 def _dot(point: Mapping[str, Any], axes: Axes) -> Markup:
-    x = rounded(axes.x.at(math.log(point["length"])))
-    y = rounded(axes.y.at(point["raw_reward"]))
+    x = axes.x.pixel(math.log(point["length"]))
+    y = axes.y.pixel(point["raw_reward"])
     text = _NEW_LINE.join((f"length {number(point['length'])}", f"raw reward {number(point['raw_reward'])}"))
     return Markup('<circle class="spot" cx="{}" cy="{}" r="3" data-tip="{}"/>').format(x, y, text)
 
@@ -287,21 +282,10 @@ def _labels(
     axes: Axes, across: Sequence[float], x_name: str, y_name: str, to_scale: Callable[[float], float] = float
 ) -> Markup:
     """The numbers of both axes, and what they are; ``to_scale`` maps a number of the horizontal axis to its scale."""
-    line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>')
-    beside = Markup('<text x="{}" y="{}" class="end">{}</text>')
-    parts = []
-    for value in ticks(axes.y.low, axes.y.high, 5):
-        y = rounded(axes.y.at(value))
-        parts.append(line.format(FRAME.left, FRAME.right, y, y))
-        parts.append(beside.format(FRAME.left - 6, rounded(y + 4), number(value)))
-    below = Markup('<text x="{}" y="{}" class="middle">{}</text>')
-    for value in across:
-        x = rounded(axes.x.at(to_scale(value)))
-        parts.append(below.format(x, FRAME.bottom + 16, number(value)))
-    named = Markup('<text x="{}" y="{}" class="{}soft">{}</text>')
-    parts.append(named.format(FRAME.right, FRAME.height - 3, "end ", x_name))
-    parts.append(named.format(2, 14, "", y_name))
-    return Markup("").join(parts)
+    heights = [(axes.y.pixel(value), number(value)) for value in ticks(axes.y.low, axes.y.high, 5)]
+    numbers = [(axes.x.pixel(to_scale(value)), number(value)) for value in across]
+    name = Markup('<text x="2" y="14" class="soft">{}</text>').format(y_name)
+    return grid(FRAME, heights, numbers, x_name) + name
 
 
 def _svg(label: str, parts: Sequence[Markup]) -> Markup:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from magcli.errors import DataError
+from magcli.landscape.surface import difference_text, origin_text
 from magcli.report import landscape_maps
 from magcli.report.discovery import LANDSCAPE_FILES, open_table, rows_of
 from magcli.report.formatting import number, percent, short_path
@@ -60,9 +61,11 @@ def read(folder: Path) -> Landscape:
         facts = _plane(data)
         facts += _surface(points)
         facts += _fit(data.get("regression") or {})
-        facts += _repeated(data.get("origin_again") or {})
+        repeated = data.get("origin_again")
+        if repeated:
+            facts.append(origin_text(repeated))
         drawings = _drawings(points, data) if points else []
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # whatever a changed file may raise
         raise DataError(f"{path} is damaged; run magcli landscape again") from None
     pictures = [] if drawings else _pictures(folder)
     page = folder / "index.html"
@@ -101,17 +104,12 @@ def _surface(points: landscape_maps.Points) -> list[str]:
         return []
     rewards = [point["reward"] for point in points]
     values = f"Reward {min(rewards):.3f} to {max(rewards):.3f} over {len(points)} points"
+    # By the difference, which is paired by problem, and less noisy than the reward itself.
     best = max(points, key=itemgetter("difference"))
     if best["difference"] <= 0:
         return [f"{values}; none has more than the final weights"]
     where = f"a1 {number(best['a1'])}, a2 {number(best['a2'])}"
-    return [f"{values}; the best, at {where}, has {_difference(best)} against the final weights"]
-
-
-def _difference(row: Mapping[str, Any]) -> str:
-    """A difference of rewards with its interval."""
-    low, high = row["difference_low"], row["difference_high"]
-    return f"{row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return [f"{values}; the best, at {where}, has {difference_text(best)} against the final weights"]
 
 
 def tables(folder: Path) -> list[Path]:
@@ -147,14 +145,8 @@ def _fit(data: Mapping[str, Any]) -> list[str]:
     return [f"Raw reward per doubling of length: {gain:+.3f} [{low:+.3f}, {high:+.3f}], {used}"]
 
 
-def _repeated(data: Mapping[str, Any]) -> list[str]:
-    if not data:
-        return []
-    equal = f"{data['equal']:,} of {data['completions']:,} completions equal"
-    return [f"Final weights evaluated again at the end: {equal}, reward {_difference(data)}"]
-
-
 def _data_url(folder: Path, stem: str) -> str:
+    # The sharper one first, if it is small enough.
     for ending, kind in KINDS:
         path = folder / f"{stem}.{ending}"
         if path.is_file() and 0 < path.stat().st_size <= MAX_BYTES:

@@ -5,18 +5,15 @@ Untrusted text is escaped by the template, and the content security policy forbi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from magcli import __version__
-from magcli.data.durable import atomic_file, disk_errors
 from magcli.data.html import CONTENT_POLICY, WATCHED_POLICY
 from magcli.evaluation.metrics import labels
-from magcli.report import arms, chart, evaluation, formatting, history, landscapes, training
+from magcli.report import arms, chart, evaluation, formatting, history, html, landscapes, training
 from magcli.report.discovery import Artifacts, open_table
 from magcli.report.landscapes import Landscape
 
@@ -74,6 +71,7 @@ def contents(
     Raises:
         DataError: an artifact that was named explicitly is damaged.
     """
+    # Several folders may have one name, so each is called by as much of its path as tells it apart.
     names = dict(zip(artifacts.runs, labels([str(path) for path in artifacts.runs]), strict=True))
 
     def read_run(folder: Path) -> training.RunView:
@@ -81,6 +79,7 @@ def contents(
 
     runs = artifacts.read_all(artifacts.runs, read_run)
     planes = artifacts.read_all(artifacts.landscapes, landscapes.read)
+    # Folders of landscapes have tables too, whose histories say where these are from.
     tables_of_planes = [path for folder in artifacts.landscapes for path in landscapes.tables(folder)]
     points = artifacts.read_all(tables_of_planes, open_table)
     origins = [history.of_table(table, defaults) for table in [*artifacts.tables, *points]]
@@ -103,32 +102,22 @@ def write(path: Path, contents: Contents) -> int:
     Raises:
         EnvironmentFault: the folder cannot be created or written.
     """
-    text = render(contents).encode(errors="backslashreplace")
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        file.write(text)
-    return len(text)
+    return html.write(path, render(contents))
 
 
 def render(contents: Contents, live: Live | None = None) -> str:
     """The page as HTML; ``live`` that of a run which is watched, which asks its server for newer versions."""
     scripts = ("hover.js", "folds.js", *(("watch.js",) if live else ()))
-    environment = Environment(
-        loader=PackageLoader("magcli.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html.environment()
+    # ``is flat`` in the template: such a chart is a line of text.
     environment.tests["flat"] = chart.is_flat
     return environment.get_template("page.html.jinja").render(
         contents=contents,
         live=live,
         version=__version__,
         policy=Markup(WATCHED_POLICY if live else CONTENT_POLICY),
-        style=_template("style.css"),
-        script=Markup("").join(map(_template, scripts)),
+        style=html.part("style.css"),
+        script=Markup("").join(map(html.part, scripts)),
         draw=chart.draw,
         grouped=chart.grouped,
         legend=chart.legend,
@@ -137,7 +126,3 @@ def render(contents: Contents, live: Live | None = None) -> str:
         quote=quote,
         COLOURS=chart.COLOURS,
     )
-
-
-def _template(name: str) -> Markup:
-    return Markup(files("magcli.report").joinpath("templates", name).read_text(encoding="utf-8"))

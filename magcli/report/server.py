@@ -72,6 +72,7 @@ class PageServer:
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # The loop ends, then the socket closes; threads that still answer are daemons.
         self._server.shutdown()
         self._server.server_close()
 
@@ -88,6 +89,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Keep the exception of an answer for the main thread; a client that went away is none."""
+        # ``socketserver`` calls this while it handles the exception.
         failure = sys.exception()
         if isinstance(failure, Exception) and not isinstance(failure, ConnectionError | TimeoutError | socket.timeout):
             self.failure = failure
@@ -109,6 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not is_local or not self._has_token(address.query):
             self._send(HTTPStatus.FORBIDDEN, Answer("text/plain", "Open the link that magcli printed.\n"))
             return
+        # Only requests with the token count: others do not keep the server from ending.
         self.server.asked_at = time.monotonic()
         answer = self.server.answers.get(address.path)
         if answer is None:
@@ -119,6 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _has_token(self, query: str) -> bool:
         token = parse_qs(query).get("token", [""])[0]
         # In a time that does not depend on how much of it is right.
+        # Bytes, because it takes texts in ASCII only.
         return secrets.compare_digest(token.encode(errors="replace"), self.server.token.encode())
 
     def _send(self, status: HTTPStatus, answer: Answer) -> None:

@@ -124,6 +124,7 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     charts = _charts(points, sizes, unit, marks, specs, of_rl)
     accuracy = _accuracy_chart(logged, unit, marks)
     if accuracy is not None:
+        # Charts without data are left out, so there may be fewer before it.
         charts.insert(min(ACCURACY_CHART, len(charts)), accuracy)
     facts = [_progress(trained, lines, unit)]
     if trained.started_from:
@@ -177,6 +178,7 @@ def _aggregate(name: str, values: Sequence[Any]) -> Any:
             for key, count in counts.items():
                 totals[key] = totals.get(key, 0) + count
         return {key: total / len(values) for key, total in totals.items()}
+    # Texts have no mean; the last one is the newest.
     if not all(isinstance(value, int | float) for value in values):
         return values[-1]
     if name.endswith("_max"):
@@ -265,6 +267,7 @@ def _charts(
     charts = []
     for spec in specs:
         series = [_series(name, key, points, sizes) for key, name in spec.keys.items()]
+        # A legend names only what this run has measured.
         with_values = [curve for curve in series if any(value is not None for value in curve.values)]
         charts.append(chart_of(spec, unit, x, with_values, marks))
     if of_rl:
@@ -330,6 +333,7 @@ def reward_errors(run: Path) -> dict[int, float]:
     return {step: error for step, error in errors.items() if error is not None}
 
 
+# The time of writing is part of the key, so a table that a resumed run has written again is read again.
 @cache
 def _reward_error(path: Path, written_at: int) -> float | None:
     """That of one update; a page that follows a run reads each table once."""
@@ -362,6 +366,7 @@ def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
     selected = set()
     for update in at:
         if update.endswith("%"):
+            # Of the updates that have rollouts, which may be fewer than those of the run.
             share = float(update[:-1]) / 100
             index = round(share * (len(steps) - 1))
             selected.add(steps[index])
@@ -409,6 +414,7 @@ def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
 def _spread(numbers: Sequence[int], wanted: int) -> list[int]:
     """At most ``wanted`` of the numbers, evenly spaced from the first to the last."""
     count = min(wanted, len(numbers))
+    # As many places from the first to the last; with one it is the first.
     indices = np.linspace(0, len(numbers) - 1, count)
     return [numbers[round(index)] for index in indices]
 
@@ -417,6 +423,7 @@ def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
     first = rows[0]
     best_first = sorted(rows, key=lambda row: -row["reward"])
     best, worst = best_first[0], best_first[-1]
+    # All completions of a group may be equal, and a group may have only one.
     shown = [best] if best["completion"] == worst["completion"] else [best, worst]
     return GroupView(
         number=first["group"],
@@ -430,6 +437,7 @@ def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
 
 
 def _sample(row: dict[str, Any]) -> SampleView:
+    # A custom reward has parts of its own in place of the recipe's.
     own_parts = row.get(REWARD_PARTS)
     if own_parts:
         named = [(sanitize(name), value) for name, value in json.loads(own_parts).items()]

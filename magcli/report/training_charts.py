@@ -204,6 +204,7 @@ def specs_of_rl(points: Sequence[Line], *, has_own_reward: bool) -> list[ChartSp
             "percent",
         ),
     }
+    # In the places of the charts that they replace.
     return [own.get(spec.title, spec) for spec in RL]
 
 

@@ -65,12 +65,15 @@ class Watched:
         files = [self._run.note_path, self._run.metrics_path]
         for name in LANDSCAPE_FILES:
             files += sorted(self._run.path.glob(f"*/{name}"))
+        # By times and sizes, without reading the files.
         stamps = [_stamp(path) for path in files]
         return hashlib.sha256(repr((self.state, stamps)).encode()).hexdigest()[:16]
 
     def page(self) -> str:
         """The page; one that is a moment old is not built again."""
+        # Each request has a thread; one of them makes the page, and the others wait for it.
         with self._building:
+            # Before the page is made: what changes meanwhile has another version, and makes the next page.
             version = self.version()
             if version != self._version and time.monotonic() - self._built_at >= BUILD_SECONDS:
                 self._page = self._build(version)
@@ -82,6 +85,7 @@ class Watched:
         """The page of this version; of a run that cannot be read at the moment, what was read before."""
         state = self.state
         text = TEXTS[state]
+        # A run that has not begun has no files to read.
         if state != "waiting" or self._run.note_path.is_file():
             try:
                 self._latest = self._contents()

@@ -64,6 +64,7 @@ class DroppedTable:
     def add(self, id: str, reason: str, row: Row) -> None:
         """Append a row; a value that has no column is part of its detail. ``id`` is that of a row without one."""
         values, others = _split(row, self.schema)
+        # A dropped table is an input like any other, whose rows need ids.
         if values.get("id") is None and "id" in self.schema.names:
             values["id"] = id
         with self._lock:
@@ -91,7 +92,7 @@ class DroppedTable:
         assert self._sink is not None
         self._flush()
         self._sink.finish(history)
-        self._sink = None
+        self._sink = None  # ``__exit__`` leaves a finished table alone
         self._context.__exit__(None, None, None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -133,6 +134,7 @@ def _batch(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     try:
         return from_rows(rows, schema)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # Row by row is slow, so it is tried only where the batch as a whole does not fit.
         return from_rows([_fitting(row, schema) for row in rows], schema)
 
 

@@ -8,7 +8,7 @@ from magcli.console import Console
 from magcli.data import table
 from magcli.errors import MagError
 from magcli.run import layout, trial, validation
-from magcli.run.job import CountedInputs, Drops, Job
+from magcli.run.job import Drops, Job
 from magcli.run.stage import Stage
 
 
@@ -40,12 +40,12 @@ def _try_functions(stage: Stage, config: Any, inputs: Sequence[str]) -> None:
     """Try the user's functions on the first row; a table that cannot be read is left out."""
     if stage.trial(config) is None:
         return
+    # What there is to say about the rows is said by the command itself.
     job = Job(stage.name, Console(quiet=True), Drops(keep=False))
     try:
         source = table.read(inputs[0], table.ignore)
-        layout.arrange(stage, config, [source])
-        columns = stage.reads(config) or ()
-        _, rows = validation.validate_rows(columns, source.schema, source.rows, job, inputs[0], stage.ALIASES)
+        job.inputs = layout.joined(stage, config, [source])
+        rows = validation.usable_rows(stage, config, job, inputs[:1])
         first = next((batch for batch in rows if batch.num_rows), None)
     except MagError:
         return
@@ -58,13 +58,9 @@ def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console)
     assert stage.preview is not None
     job = Job(stage.name, console, Drops(keep=False))
     sources = [table.read(name, job.drops.unread) for name in inputs]
-    schemas = [source.schema for source in sources]  # before ``arrange`` changes them
-    named = layout.arrange(stage, config, sources)
-    job.inputs = CountedInputs(sources, schemas, named)
+    job.inputs = layout.joined(stage, config, sources)
     job.total = job.inputs.total
-    columns = stage.reads(config) or ()
-    where = ", ".join(inputs)
-    job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
+    rows = validation.usable_rows(stage, config, job, inputs)
     rows = trial.try_first_row(stage, config, rows)
     usable = stage.preview(config, rows, job)
 

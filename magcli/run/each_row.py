@@ -71,6 +71,7 @@ def each_row(
 
     async def compute(part: pa.RecordBatch) -> Result:
         part_rows = to_rows(part)
+        # The decisions of a unit wait for servers and programs at the same time.
         decisions = await asyncio.gather(*map(decide, part_rows))
         return result_of(part_rows, decisions, columns)
 
@@ -84,6 +85,7 @@ def result_of(rows: list[dict[str, Any]], decisions: list[Decision], schema: pa.
     retry = False
     for row, decision in zip(rows, decisions, strict=True):
         if isinstance(decision, Retry):
+            # One failure is enough: the rows of a unit are journaled together or not at all.
             retry = True
             decision = decision.decision
         if isinstance(decision, Drop):

@@ -34,6 +34,7 @@ def guard() -> None:
     worker = os.getpid()
     if not _LINUX or not mark:
         return
+    # A fork later would have the locks of other threads as they are, and none of the threads that free them.
     try:
         is_guard = os.fork() == 0
     except OSError:
@@ -51,6 +52,7 @@ def _guard(worker: int, mark: str) -> None:
     with suppress(ProcessLookupError):
         process = os.dup2(os.pidfd_open(worker), 0)  # nothing else stays open, above all not the worker's socket
         os.closerange(1, 1 << 16)
+        # Else the worker has ended already, and its number may be that of another process.
         if os.getppid() == worker:
             select.select([process], [], [])
     with suppress(ProcessLookupError, PermissionError):
@@ -61,6 +63,7 @@ def _guard(worker: int, mark: str) -> None:
 def end(mark: str) -> None:
     """Kill all processes with a mark but this one, until none is left that was not killed."""
     killed: set[int] = set()
+    # Again until nothing is new, as a process may start others while the list is read.
     while members := set(_members(mark)) - killed:
         for pid in members:
             with suppress(ProcessLookupError, PermissionError):

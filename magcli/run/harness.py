@@ -57,6 +57,11 @@ class Tables:
     limit: int | None = None
 
     @property
+    def file(self) -> str | None:
+        """The output if it is a file or folder, which has a journal and a note beside it; None for a stream."""
+        return None if self.output is None or stream.is_stream(self.output) else self.output
+
+    @property
     def targets(self) -> list[str]:
         """The tables to write."""
         return [target for target in (self.output, self.dropped) if target is not None]
@@ -88,10 +93,12 @@ def execute(
     if tables.shard:
         settings[KEY] = str(tables.shard)
     if tables.limit:
+        # Of fewer rows other rows come out, so an unfinished run with another limit is another run.
         settings[LIMIT] = tables.limit
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output, whole=whole)
     targets = [*tables.targets, *stage.more_tables(config)]
     side_outputs = [str(path) for path in stage.side_outputs(config)]
+    # Before anything is opened or locked, as a wrong path may name what would be overwritten.
     _check_paths(stage, config, tables, side_outputs)
     with contextlib.ExitStack() as stack:
         for target in targets:
@@ -112,6 +119,7 @@ def execute(
             return
         if not tables.overwrite:
             _check_overwrite(targets, job, interrupted)
+        # Said at the start, so that a wrong command can be stopped before the table is replaced.
         existing = "" if tables.restart else _replaced(tables, job)
         if existing:
             text = f"{stage.name}: {existing}; it will be replaced at the end"
@@ -135,7 +143,7 @@ def _check_paths(stage: Stage, config: Any, tables: Tables, side_outputs: Sequen
 def _keep(stage: Stage, tables: Tables, job: Job) -> None:
     """Leave finished outputs as they are."""
     _remove_unfinished(tables)
-    durable.remove_stale(_note_of(tables))
+    durable.remove_stale(note_path(str(tables.output)))
     job.console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
     if job.whole is None:
         made = _chain_of(str(tables.output))[-1:]
@@ -148,9 +156,7 @@ def open_inputs(stage: Stage, config: Any, tables: Tables, unread: BadRow) -> Co
     bad = table.ignore if later else unread
     head = stage.head(config)
     sources = [table.read(name, bad, head) for name in tables.inputs]
-    schemas = [source.schema for source in sources]  # before ``arrange`` changes them
-    named = layout.arrange(stage, config, sources)
-    inputs = CountedInputs(sources, schemas, named)
+    inputs = layout.joined(stage, config, sources)
     if tables.limit:
         inputs.select_first(tables.limit)
     if tables.shard:
@@ -194,17 +200,14 @@ def _run(
     started = time.monotonic()
     assert job.inputs is not None
     job.total = job.inputs.total
-    columns = stage.reads(config) or ()
-    where = ", ".join(tables.inputs)
     _say_renamed(job)
-    job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
+    rows = validation.usable_rows(stage, config, job, tables.inputs)
     if rows_of_shards is None:
         rows = trial.try_first_row(stage, config, rows)
     schema = stage.schema(config, job.schema)
     dropped_schema = dropped.schema_of(job.schema, stage.learned(config))
     with _dropped_table(job, tables.dropped, dropped_schema):
-        has_file = tables.output is not None and not stream.is_stream(tables.output)
-        if stage.RESUMES and has_file:  # next to which the journal is
+        if stage.RESUMES and tables.file is not None:
             job.journal = stack.enter_context(_journal(schema, job, tables))
         made = rows_of_shards(job) if rows_of_shards else stage.run(config, rows, job)
         if job.whole is None:  # of a shard, the command that joins the shards reports
@@ -212,6 +215,7 @@ def _run(
         rows_out = _write(made, schema, tables, job)
     if job.journal is not None:
         job.journal.remove()
+    # After the output has appeared: a kill before that leaves all that the same command resumes from.
     _remove_unfinished(tables)
     _report(job, rows_out, started, tables)
     if job.whole is None:
@@ -242,6 +246,7 @@ def _dropped_table(job: Job, name: str | None, schema: pa.Schema) -> Iterator[No
         try:
             yield
         except MagError:
+            # The command made no rows, but what it dropped may say why it failed.
             if job.drops.table.is_open and job.drops.table.num_rows:
                 job.drops.table.finish(job.history(0))
             raise
@@ -274,18 +279,14 @@ def shards_folder(output: str) -> Path:
 
 def _remove_unfinished(tables: Tables) -> None:
     """Remove what an interrupted run has left for the next one."""
-    if tables.output is not None and not stream.is_stream(tables.output):
+    if tables.file is not None:
         durable.remove(_journal_path(tables))
-        shutil.rmtree(shards_folder(tables.output), ignore_errors=True)
+        shutil.rmtree(shards_folder(tables.file), ignore_errors=True)
 
 
 def note_path(output: str) -> Path:
     """The note of the run that made a table."""
     return manifest.hidden_path(Path(output), manifest.NOTE)
-
-
-def _note_of(tables: Tables) -> Path:
-    return note_path(str(tables.output))
 
 
 @contextlib.contextmanager
@@ -350,9 +351,9 @@ def up_to_date(targets: Sequence[str], job: Job) -> bool:
 
 def _replaced(tables: Tables, job: Job) -> str:
     """How the existing output, which this command replaces, was made; empty if there is none."""
-    if tables.output is None or stream.is_stream(tables.output) or not Path(tables.output).exists():
+    if tables.file is None or not Path(tables.file).exists():
         return ""
-    chain = _chain_of(str(tables.output))
+    chain = _chain_of(tables.file)
     if not chain:
         return f"{tables.output} exists, and magcli did not make it"
     made = chain[-1]
@@ -362,6 +363,7 @@ def _replaced(tables: Tables, job: Job) -> str:
     earlier = json.loads(seal.pack(made.config))
     now = json.loads(seal.pack(job.settings))
     changed = changes(earlier, now)
+    # Without inputs nothing else can differ, so the output was made by this command.
     if not changed and made.version == __version__ and not job.sources:
         return ""
     return f"{tables.output} was made with {changed or 'other inputs or another version'}"
@@ -373,6 +375,7 @@ def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:
         return False
     if [source.sha256 for source in link.inputs] != digests:
         return False
+    # As text, because the settings in a history have gone through JSON.
     return seal.pack(fingerprint(link.config)) == seal.pack(fingerprint(job.settings))
 
 
@@ -387,6 +390,7 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
     made = job.history(0)[-1]
     settings = {key: value for key, value in made.config.items() if key != CHOSEN}
     head = seal.pack({"config": settings, "stage": made.stage, "version": made.version})
+    # The next command of a pipe gets rows as they come; a file has the same bytes however its rows came.
     batches = rows if stream.is_stream(tables.output) else table.rechunk(rows)
     with contextlib.closing(rows), table.write(tables.output, schema, head, tables.format) as sink:  # type: ignore[type-var]
         for batch in batches:
@@ -428,7 +432,7 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
     }
     if tables.output or reasons:
         job.console.result(text, event="done", stage=job.stage, output=tables.output, **counts)
-    if tables.output and not stream.is_stream(tables.output):
+    if tables.file:
         note = {
             "stage": job.stage,
             "command": sys.argv[1:],
@@ -438,6 +442,7 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
         }
         if job.tally:
             note[TALLY] = dict(job.tally)
-        manifest.remove_side_file(Path(tables.output), manifest.NOTE)
-        with durable.atomic_file(_note_of(tables)) as file:
+        # That of an earlier version too, a visible file, which nothing would replace.
+        manifest.remove_side_file(Path(tables.file), manifest.NOTE)
+        with durable.atomic_file(note_path(tables.file)) as file:
             file.write((json.dumps(note, indent=1, default=str) + "\n").encode())

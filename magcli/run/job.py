@@ -14,7 +14,7 @@ from magcli.console import Console
 from magcli.data import manifest
 from magcli.data.schema import common_schema, conform
 from magcli.data.selection import first
-from magcli.data.source import NOT_UTF8, Rows, Source
+from magcli.data.source import NOT_UTF8, Rows, Source, total_rows
 from magcli.data.values import to_rows
 from magcli.errors import usage
 from magcli.run.dropped import DroppedTable
@@ -74,6 +74,7 @@ class Drops:
 
     def batch(self, batch: pa.RecordBatch, reason: str) -> None:
         """Count all rows of a batch."""
+        # Rows become Python objects only where a table wants them.
         if self.keep:
             for row in to_rows(batch):
                 self.row(str(row.get("id") or ""), reason, row)
@@ -133,6 +134,7 @@ class Job:
     @property
     def rows_in(self) -> int:
         """Rows read so far, unreadable lines included."""
+        # Lines that no reader could make a row of.
         unread = sum(self.drops.counts[reason] for reason in UNREAD)
         return (self.inputs.count if self.inputs else 0) + unread
 
@@ -201,6 +203,7 @@ class Job:
         inputs = []
         for source in self.sources:
             inputs.append(manifest.Input(Path(source.name).name, source.sha256, source.total or 0))
+        # The order in which reasons occur depends on what was faster.
         dropped = dict(sorted(self.drops.counts.items()))
         settings = dict(self.settings)
         if self.chosen:
@@ -215,20 +218,13 @@ class CountedInputs:
     ``schemas`` are those of the tables as they are, ``named`` the columns that are read under another name.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        schemas: Sequence[pa.Schema] | None = None,
-        named: Sequence[Named] = (),
-    ) -> None:
+    def __init__(self, sources: Sequence[Source], schemas: Sequence[pa.Schema], named: Sequence[Named]) -> None:
         self.sources = sources
         self.count = 0
-        present_schemas = [source.schema for source in sources]
-        self.schemas = schemas or present_schemas
+        self.schemas = schemas
         self.named = named
-        self.schema = common_schema(present_schemas)
-        totals = [source.total for source in sources if source.total is not None]
-        self.total = sum(totals) if len(totals) == len(sources) else None
+        self.schema = common_schema([source.schema for source in sources])
+        self.total = total_rows(sources)
         self.bounds: tuple[int, int] | None = None
         self.limit: int | None = None
 
@@ -261,10 +257,12 @@ class CountedInputs:
     def _rows(self) -> Rows:
         if self.limit is None:
             return self._all_rows()
+        # A pipe has its history, and its digest, behind the last row.
         is_pipe = any(source.total is None for source in self.sources)
         return first(self._all_rows(), self.limit, to_end=is_pipe)
 
     def _all_rows(self) -> Rows:
+        # The rows of a single table have the columns of all as they are.
         is_alone = len(self.sources) == 1
         for source in self.sources:
             for batch in source.rows:

@@ -22,6 +22,7 @@ from magcli.run.settings import changes, with_reason
 from magcli.run.types import Dropped, Result
 
 FRAME = struct.Struct("<II")
+"""In front of each record: its length in bytes, and its CRC-32."""
 SYNC_EVERY = 0.5
 """Seconds between two fsyncs. A kill loses nothing, as the page cache has it; a power cut may lose this much."""
 
@@ -32,6 +33,7 @@ class Journal:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self.schema = path, schema
         with durable.disk_errors(path):
+            # Without a buffer, so that a record which is written survives a kill.
             self.file = open(path, "ab+", buffering=0, opener=durable.opener)  # noqa: SIM115
         self.positions: dict[str, tuple[int, int]] = {}
         self.notes: dict[str, str] = {}
@@ -51,6 +53,7 @@ class Journal:
         except UsageError:
             journal.file.close()
             raise
+        # What follows the last complete record was cut off by a kill.
         journal.file.truncate(end)
         if end == 0:
             journal._append(head)
@@ -121,6 +124,7 @@ class Journal:
     def get(self, key: str) -> Result:
         """A finished unit."""
         start, length = self.positions[key]
+        # Without moving the position, at which records are appended.
         payload = os.pread(self.file.fileno(), length, start)
         line, _, serialized = payload.partition(b"\n")
         dropped = [Dropped(*fields) for fields in json.loads(line)["dropped"]]

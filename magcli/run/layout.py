@@ -10,10 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from magcli.data.column_paths import column_at, field_at
+from magcli.data.column_paths import field_at
 from magcli.data.schema import resolve_aliases
+from magcli.data.selection import columns as selected_columns
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError
+from magcli.run.job import CountedInputs
 from magcli.run.stage import Stage
 from magcli.run.types import Columns, Named
 from magcli.run.validation import TEXT, as_text
@@ -54,6 +56,13 @@ def arrange(stage: Stage, config: Any, sources: Sequence[Source]) -> list[Named]
     return named
 
 
+def joined(stage: Stage, config: Any, sources: Sequence[Source]) -> CountedInputs:
+    """The tables as one input, each in its layout; errors as of ``arrange``."""
+    schemas = [source.schema for source in sources]  # before ``arrange`` changes them
+    named = arrange(stage, config, sources)
+    return CountedInputs(sources, schemas, named)
+
+
 def _arrange(stage: Stage, source: Source, layout: Any) -> Named:
     """Bring one table into its layout, as the stage's hook gives it.
 
@@ -85,13 +94,8 @@ def _select(source: Source, columns: Columns) -> None:
     """Leave only these columns in the table."""
     fields = [field_at(source.schema, old).with_name(new) for new, old in columns.items()]
     schema = pa.schema(fields, source.schema.metadata)
-    source.rows = _selected(source.rows, list(columns.values()), schema)
+    source.rows = selected_columns(source.rows, list(columns.values()), schema)
     source.schema = schema
-
-
-def _selected(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
-    for batch in rows:
-        yield pa.RecordBatch.from_arrays([column_at(batch, name) for name in names], schema=schema)
 
 
 def _write_text(source: Source, needs: Sequence[str]) -> None:
@@ -100,6 +104,7 @@ def _write_text(source: Source, needs: Sequence[str]) -> None:
     needed = set(chain.from_iterable(alternatives)) & set(TEXT)
     names, fields = [], []
     for field in source.schema:
+        # Bytes that are not UTF-8 become a reason to drop the row, which ``validate_rows`` finds.
         if field.name in needed and not pa.types.is_binary(field.type):
             names.append(field.name)
             field = pa.field(field.name, pa.string())

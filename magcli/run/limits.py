@@ -52,6 +52,7 @@ def check_limit() -> None:
         return
     _require(limit, NEEDED, "magcli")
     if limit < NEEDED_FOR_TORCH:
+        # Refused when it is imported, as many commands do without it.
         sys.meta_path.insert(0, SimpleNamespace(find_spec=_refuse_torch))
 
 

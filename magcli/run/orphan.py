@@ -24,6 +24,7 @@ def die_with_parent(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have died before the kernel was asked.
     if os.getppid() != parent:
         os._exit(1)
 

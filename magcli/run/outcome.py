@@ -29,6 +29,7 @@ def check(link: Link, name: str, console: Console, *, allow_empty: bool) -> None
             why = f"{link.rows_in:,} rows in, dropped {_reasons(link.dropped)}"
         written = "the output" if name == "-" else name
         raise DataError(f"{link.stage}: {written} has no rows: {why}; --allow-empty makes that a success")
+    # Only of a success: the errors above name the reasons.
     _warn_of_most(link, console)
 
 
@@ -48,6 +49,7 @@ def _warn_of_most(link: Link, console: Console) -> None:
     if not link.rows_out:
         return
     for reason, count in link.dropped.items():
+        # A filter drops rows for many reasons; nearly all for one may be a mistake.
         if count > MOST * link.rows_in and reason not in CHOSEN:
             share = f"{count / link.rows_in:.0%}"
             text = f"{link.stage}: {share} of the rows were dropped for one reason: {reason}"

@@ -33,7 +33,7 @@ from magcli import __version__
 from magcli.console import Console
 from magcli.data import checksum, durable, manifest
 from magcli.errors import DataError, UsageError
-from magcli.run.settings import CHOSEN, changes, fingerprint, with_reason
+from magcli.run.settings import CHOSEN, changes, fingerprint, unequal, with_reason
 
 INPUTS = "inputs.json"
 NOT_OPTIONS = ("command", "version", "inputs")
@@ -86,6 +86,7 @@ class RunDir:
             folder = cls(path)
             if restart and folder.note_path.exists():
                 shutil.rmtree(path)
+            # As it will be read again: tuples as lists, paths as text.
             identity = json.loads(json.dumps({"command": stage, "version": __version__, **settings}, default=str))
             _claim(folder, identity, lengths)
             yield folder
@@ -94,6 +95,7 @@ class RunDir:
         """Record what an option left to ``auto`` resolved to; a resumed run keeps it."""
         if self.notes.get(name) != value:
             self.notes[name] = value
+            # With what the run was started with, which only ``open`` changes.
             identity = checksum.read_object(self.note_path)
             _write_note(self.note_path, identity | {CHOSEN: self.notes})
 
@@ -145,6 +147,7 @@ class RunDir:
 
     def rewind(self, step: int) -> None:
         """Delete the metrics and stored weights of steps after a checkpoint, which are recomputed with equal values."""
+        # All lines, as the checksum of each covers those before it.
         self._rewrite([line for line in self.metrics() if line["step"] <= step])
         for folder in self.stored_weights():
             if int(folder.name.removeprefix("step-")) > step:
@@ -161,7 +164,7 @@ def _finite(value: Any) -> Any:
 def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) -> None:
     path, note = folder.path, folder.note_path
     if not note.exists():
-        durable.remove_stale(note)
+        durable.remove_stale(note)  # of a process that was killed while it wrote the first one
         if path.exists() and any(path.iterdir()):
             raise UsageError(f"{path} is not empty and is not a run of magcli; choose another folder")
         path.mkdir(parents=True, exist_ok=True)
@@ -174,6 +177,7 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
     notes = recorded.pop(CHOSEN, {})
     changed = changes(recorded, identity)
     if changed:
+        # A command that failed at its start, such as on a typo, may be corrected.
         if not _has_work(folder):
             _write_note(note, identity)
             return
@@ -206,10 +210,8 @@ def _way_on(folder: RunDir) -> str:
 
 def _is_longer(recorded: Mapping[str, Any], identity: Mapping[str, Any], lengths: Sequence[str]) -> bool:
     """Whether settings differ only by larger values of the options that say how long a run is."""
-    before = fingerprint(recorded)
-    now = fingerprint(identity)
-    changed = {key for key in {**before, **now} if before.get(key) != now.get(key)}
-    if not changed <= set(lengths):
+    changed = unequal(fingerprint(recorded), fingerprint(identity))
+    if not set(changed) <= set(lengths):
         return False
     return all(_length(identity[key]) > _length(recorded[key]) for key in changed)
 
@@ -233,6 +235,7 @@ def _prolong(folder: RunDir) -> None:
             "run from its model"
         )
     shutil.rmtree(folder.shorter, ignore_errors=True)
+    # The run is finished as long as this folder has its name.
     durable.rename(folder.model, folder.shorter)
 
 
@@ -243,6 +246,7 @@ def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
 
 def _has_work(folder: RunDir) -> bool:
     """Whether a run has written any result; one that failed at its start, for example on a typo, has not."""
+    # What a run writes before its first result.
     start_files = (folder.note_path, folder.path / INPUTS)
     results = (path for path in folder.path.rglob("*") if path.is_file() and path not in start_files)
     return any(path.stat().st_size for path in results)
@@ -286,8 +290,10 @@ def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console)
     runs = [read_run(folder)]
     while True:
         earlier = _run_of(runs[0].started_from)
+        # A run may have been repeated from a model that came from it.
         if earlier is None or earlier in [run.folder for run in runs]:
             break
+        # A run that was repeated since has another model than the one that this run started from.
         if _changed(runs[0], digest):
             _warn(runs[0], "has changed since", console)
             return runs

@@ -20,13 +20,18 @@ BY_DIGEST = "by its digest"
 """What stands for a location that has a digest."""
 
 
+def unequal(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The keys whose values differ, or that only one of two settings has."""
+    return [key for key in {**one, **other} if one.get(key) != other.get(key)]
+
+
 def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """How two settings differ, for messages: ``max_tokens 8 (now 16), seed 0 (now 1)``; empty if they are equal.
 
     Of digests by file only those that differ are named.
     """
     one, other = _by_file(recorded), _by_file(now)
-    differ = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
+    differ = sorted(unequal(one, other))
     return ", ".join(f"{key} {one.get(key)!r} (now {other.get(key)!r})" for key in differ)
 
 
@@ -35,8 +40,7 @@ def changes(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
     Empty if they are equal but for the locations of files with equal digests.
     """
-    one, other = fingerprint(recorded), fingerprint(now)
-    differ = {key for key in {**one, **other} if one.get(key) != other.get(key)}
+    differ = set(unequal(fingerprint(recorded), fingerprint(now)))
     # With a digest, the option that names the file: its location is not in the fingerprint.
     differ |= {key.removesuffix(DIGEST) for key in differ if key.endswith(DIGEST)}
     recorded = {key: value for key, value in recorded.items() if key in differ}
@@ -60,6 +64,7 @@ def fingerprint(settings: Mapping[str, Any]) -> dict[str, Any]:
     located = {key: _without_location(key, value, settings) for key, value in settings.items()}
     model = str(located.get("model", ""))
     _, _, name = model.partition("#")
+    # The same model may be served at another address when the command is repeated.
     is_url = model.startswith(("http://", "https://"))
     if is_url and name:
         located["model"] = f"#{name}"
@@ -70,6 +75,7 @@ def _without_location(key: str, value: Any, settings: Mapping[str, Any]) -> Any:
     """The value of an option without the location of a file whose digest is among the settings."""
     if key == "stage" and isinstance(value, list):
         return [_stage_without_location(number, stage, settings) for number, stage in enumerate(value, 1)]
+    # ``from_`` is the option --from, whose digest is named by the option.
     if not value or not _has_digest(key.rstrip("_"), settings):
         return value
     if key in FUNCTIONS:

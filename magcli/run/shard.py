@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from magcli.data.manifest import Chain, Link
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError, UsageError
-from magcli.run.settings import CHOSEN, fingerprint
+from magcli.run.settings import CHOSEN, fingerprint, unequal
 
 KEY = "shard"
 """The key of a link's configuration for the shard that the stage processed."""
@@ -50,6 +50,7 @@ def parse(text: str) -> Shard:
 
 def bounds(shard: Shard, total: int) -> tuple[int, int]:
     """The shard's first row of ``total``, and the row after its last one."""
+    # Whole divisions of the same products, so that a shard ends where the next one begins.
     first = total * (shard.number - 1) // shard.out_of
     end = total * shard.number // shard.out_of
     return first, end
@@ -72,6 +73,7 @@ def parts(sources: Sequence[Source]) -> list[Part]:
     Raises:
         DataError: a table is not a shard, belongs to another run or is given twice, or one is missing.
     """
+    # By number, in which order their rows are those of the table.
     shards = sorted(map(_part, sources), key=lambda part: part.shard)
     first = shards[0]
     for part in shards[1:]:
@@ -116,7 +118,7 @@ def _check_alike(first: Part, part: Part) -> None:
     """Refuse a shard of another run: all but its number and its results must be equal."""
     expected = _identity(first)
     identity = _identity(part)
-    differ = [name for name in {**expected, **identity} if expected.get(name) != identity.get(name)]
+    differ = unequal(expected, identity)
     if differ:
         differences = [f"{name} {identity.get(name)!r} (other: {expected.get(name)!r})" for name in differ]
         changes = "; ".join(differences)
@@ -151,6 +153,7 @@ def resolved_options(shards: Sequence[Part]) -> dict[str, str]:
 def history(shards: Sequence[Part]) -> Chain:
     """The history of the joined table: that of one run on the whole table, with the sums of the shards' counts."""
     links = [part.link for part in shards]
+    # A run on the whole table would have the same settings, but no shard.
     config = {key: value for key, value in links[0].config.items() if key != KEY}
     values = resolved_options(shards)
     if values:

@@ -49,6 +49,7 @@ def handle_once(number: signal.Signals, handler: Handler) -> Handler:
     earlier = signal.signal(number, handler)
     if sys.platform == "linux":
         sigaction, action = _sigaction(), ctypes.create_string_buffer(256)
+        # Python has no way to set the flag: read the action that it installed, and write it back with the flag.
         sigaction(int(number), None, action)
         ctypes.c_uint.from_buffer(action, _FLAGS).value |= _SA_RESETHAND
         sigaction(int(number), action, None)
@@ -74,10 +75,12 @@ class ShutdownGuard:
         self.consequence = RESUMES
         """What the line on a signal says besides its name; that of the watchdog always has ``RESUMES``."""
         self._socket, theirs = socket.socketpair()
+        # Before any thread starts, because a fork copies only the thread that forks.
         self._watchdog = os.fork()
         if self._watchdog == 0:
             _run_watchdog(theirs, console)
         theirs.close()
+        # Python requires it of a wakeup descriptor: the handler in C must never wait.
         self._socket.setblocking(False)
         signal.set_wakeup_fd(self._socket.fileno(), warn_on_full_buffer=False)
         os.register_at_fork(after_in_child=self._disarm)
@@ -90,7 +93,9 @@ class ShutdownGuard:
 
         The interpreter is not finalized: threads in compiled code may crash it.
         """
+        # As shells report a process that a signal ended.
         self._code = 128 + number
+        # The thread may report the same signal at this moment: one of the two gets the lock.
         if self._unreported.acquire(blocking=False):
             self._console.error(_message(number, self.consequence), code=self._code)
         sys.exit(self._code)
@@ -111,9 +116,11 @@ class ShutdownGuard:
         """The last exit function."""
         signal.set_wakeup_fd(-1)
         with suppress(OSError):  # the watchdog was killed
+            # The watchdog reads the end of the stream, and ends.
             self._socket.shutdown(socket.SHUT_WR)
             os.waitpid(self._watchdog, 0)
         if self._code is not None:
+            # ``_exit`` flushes nothing.
             for stream in filter(None, (sys.stdout, sys.stderr)):
                 with suppress(OSError, ValueError):
                     stream.flush()
@@ -176,6 +183,7 @@ class SaveFirst:
     @property
     def is_worth_it(self) -> bool:
         """Whether enough work would be lost, and the running step leaves time for a checkpoint."""
+        # The running step may take half of the time; the checkpoint needs the rest.
         waits_long = self._is_running and self._step > SAVE_SECONDS / 2
         return self._unsaved > WORTH_SECONDS and not waits_long
 
@@ -223,9 +231,11 @@ def _run_watchdog(numbers: socket.socket, console: Console) -> NoReturn:
     """The watchdog process: echo the numbers of signals, kill the parent if it does not end, and end with it."""
     try:
         parent = os.getppid()
+        # A session of its own, as Ctrl-C signals all processes of the terminal's foreground group.
         os.setsid()
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+        # Only the socket and stderr stay open: whoever reads a pipe of the parent waits until all writers are closed.
         kept = os.dup2(numbers.fileno(), 3)
         nothing = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1):
@@ -233,6 +243,7 @@ def _run_watchdog(numbers: socket.socket, console: Console) -> NoReturn:
         os.closerange(kept + 1, 1 << 16)
         number = _wait_for_signal(socket.socket(fileno=kept), GRACE_SECONDS + KILL_SECONDS, echo=True)
         console.last_error(_message(number, RESUMES), code=128 + number)
+        # As the signal would have, so that a shell sees its usual end; SIGKILL where that does nothing.
         os.kill(parent, number)
         time.sleep(KILL_SECONDS / 2)
         os.kill(parent, signal.SIGKILL)
@@ -259,6 +270,7 @@ def _wait_for_signal(numbers: socket.socket, grace: float, *, echo: bool = False
         received = numbers.recv(1)
         if not received:
             raise EOFError
+        # The thread of the guarded process reads the signals that the watchdog sends back.
         if echo:
             numbers.send(received)
         number = received[0]

@@ -27,14 +27,10 @@ ROWS = "the rows"
 """The output of a stage that writes its rows to stdout by default."""
 
 
-def _no_columns(_config: Any, _input_schema: pa.Schema | None) -> pa.Schema:
+def _no_columns(_config: Any, _input_schema: pa.Schema | None = None) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([])
-
-
-def _nothing_learned(config: Any) -> pa.Schema:
-    return _no_columns(config, None)
 
 
 def _unreported(_config: Any, rows: Rows, _job: Job) -> Rows:
@@ -66,7 +62,7 @@ class Stage:
     unshardable_reason: Callable[[Any], str] | None = None
     head: Callable[[Any], int] = lambda _: 0
     trial: Callable[[Any], Callable[[Mapping[str, Any]], None] | None] = lambda _: None
-    learned: Callable[[Any], pa.Schema] = _nothing_learned
+    learned: Callable[[Any], pa.Schema] = _no_columns
     report: Callable[[Any, Rows, Job], Rows] = _unreported
     choose: Callable[[Any, Rows, Job], None] | None = None
     preview: Callable[[Any, Rows, Job], int] | None = None
@@ -129,6 +125,7 @@ def declared(name: str, module: ModuleType) -> Stage:
     """
     hooks = _hooks(module)
     work = f"{module.__name__}.work" if hasattr(module, "__path__") else ""
+    # ``find_spec`` of a submodule imports its package, which is imported already.
     if not work or find_spec(work) is None:
         work = ""
         if "run" not in hooks:
@@ -138,5 +135,6 @@ def declared(name: str, module: ModuleType) -> Stage:
 
 def _hooks(module: ModuleType) -> dict[str, Any]:
     """The names of a stage that a module has."""
+    # Whatever else a module has, such as its helpers, is none of these names.
     names = vars(module)
     return {field.name: names[field.name] for field in fields(Stage) if field.name in names and field.name != "work"}

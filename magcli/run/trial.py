@@ -23,4 +23,5 @@ def try_first_row(stage: Stage, config: Any, rows: Rows) -> Rows:
         if batch.num_rows:
             attempt(to_rows(batch.slice(0, 1))[0])
             break
+    # What was read for the trial is still part of the input.
     return chain(read, rows)

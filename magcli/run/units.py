@@ -83,6 +83,7 @@ def with_rows(result: Result, part: pa.RecordBatch) -> Result:
     if not result.dropped:
         return result
     rows = to_rows(part)
+    # Rows of a unit may have no ids; the only row of one is surely the dropped one.
     only = rows[0] if len(rows) == 1 else {}
     dropped = []
     for dropped_row in result.dropped:
@@ -130,7 +131,7 @@ class WorkThread:
         done: asyncio.Future[T] = loop.create_future()
 
         def settle(result: T | None, error: BaseException | None) -> None:
-            if done.cancelled():
+            if done.cancelled():  # whoever waited has gone; the future takes no result
                 return
             if error is not None:
                 done.set_exception(error)
@@ -142,7 +143,7 @@ class WorkThread:
             error: BaseException | None = None
             try:
                 result = work()
-            except BaseException as raised:
+            except BaseException as raised:  # also an exit, which would end the thread while somebody waits
                 error = raised
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(settle, result, error)
@@ -175,6 +176,7 @@ def keyed(parts: Rows) -> Iterator[Unit]:
     for part in parts:
         content = repr((part.schema.names, part.schema.types, to_rows(part)))
         name = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+        # Equal units, such as repeated problems, have results of their own.
         seen[name] = seen.get(name, -1) + 1
         yield f"{name}-{seen[name]}", part
 
@@ -245,10 +247,15 @@ async def in_order(
     waiting: deque[asyncio.Task[T]] = deque()  # in the order of the units, finished ones too
     running: set[asyncio.Task[T]] = set()
     more = True
+
+    def has_room() -> bool:
+        return more and len(running) < window and len(waiting) < 4 * window
+
     try:
         while True:
+            # A finished task leaves the window, though its result may wait for that of an earlier unit.
             running = {task for task in running if not task.done()}
-            while more and len(running) < window and len(waiting) < 4 * window:
+            while has_room():
                 if ahead and not ahead.available:
                     break
                 unit = ahead.take() if ahead else next(units, None)
@@ -258,21 +265,26 @@ async def in_order(
                 task = asyncio.create_task(finish(*unit))
                 waiting.append(task)
                 running.add(task)
-            has_room = more and len(running) < window and len(waiting) < 4 * window
             if waiting and waiting[0].done():
                 yield waiting.popleft().result()
-            elif ahead and has_room:  # the next unit has not come
+            elif ahead and has_room():  # the next unit has not come
                 await _first_of(running, ahead.wait())
                 _raise_first_error(waiting)
+            # The window is full, or no unit is left.
             elif waiting:
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 _raise_first_error(waiting)
             else:
                 return
     finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await cancel_all(waiting)
+
+
+async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until all have ended; what they raise is dropped."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _first_of(running: Collection[asyncio.Task[T]], arrival: Coroutine[Any, Any, None]) -> None:
@@ -294,6 +306,7 @@ def drain(items: AsyncGenerator[T, None], close: Callable[[], Awaitable[None]]) 
     """Iterate over an asynchronous stream synchronously; ``close`` is awaited in the same event loop at the end."""
 
     async def following() -> T | None:
+        # The runner takes coroutines only; None is the end, as no item is None.
         return await anext(items, None)
 
     async def end() -> None:
@@ -342,11 +355,13 @@ class AsyncRunner:
             KeyboardInterrupt: SIGINT came meanwhile; the coroutine was cancelled.
         """
         self.interrupted = False
+        # Only the main thread may set handlers of signals.
         in_main = threading.current_thread() is threading.main_thread()
         earlier = handle_once(signal.SIGINT, self._interrupt) if in_main else None
         try:
             result = self.runner.run(self._as_task(work))
         except asyncio.CancelledError:
+            # Cancelled by the signal: that is reported below, after the handler is restored.
             if not self.interrupted:
                 raise
         finally:
@@ -362,7 +377,9 @@ class AsyncRunner:
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         self.interrupted = True
+        # A second signal ends the process; where the handler is used once, the kernel has reset it already.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # The loop may be asleep in ``select``, which a callback from outside of it wakes.
         self.runner.get_loop().call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:

@@ -19,6 +19,7 @@ from magcli.data.source import Rows
 from magcli.data.values import parse_texts, python_values, to_rows
 from magcli.errors import DataError
 from magcli.run.job import CELL_LIMIT, Job
+from magcli.run.stage import Stage
 
 TEXT = ("prompt", "answer", "completion")
 """Columns that must be text; numbers in them become text."""
@@ -68,13 +69,30 @@ def validate_rows(
     return validated, _valid_rows(names, alternatives, validated, rows, job)
 
 
+def usable_rows(stage: Stage, config: Any, job: Job, names: Sequence[str]) -> Rows:
+    """The usable rows of a job's inputs, tables of these names; the job gets their columns.
+
+    Raises:
+        DataError: as ``validate_rows``.
+    """
+    assert job.inputs is not None
+    columns = stage.reads(config) or ()
+    where = ", ".join(names)
+    job.schema, rows = validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
+    return rows
+
+
 def _converted(field: pa.Field, names: Sequence[str]) -> pa.Field:
     """The field of a column after validation; without required columns the table stays as it is."""
-    if field.name in (*TEXT, "id") and field.name in names:
+    if _must_be_text(field, names):
         return pa.field(field.name, pa.string())
     if names and _is_of_another_type(field):
         return pa.field(field.name, KNOWN[field.name], metadata={ABSENT_KEY: b"1"})
     return field
+
+
+def _must_be_text(field: pa.Field, names: Sequence[str]) -> bool:
+    return field.name in (*TEXT, "id") and field.name in names
 
 
 def _is_of_another_type(field: pa.Field) -> bool:
@@ -114,28 +132,16 @@ def _present(required: Sequence[str], schema: pa.Schema) -> tuple[list[str], dic
 def _valid_rows(names: Sequence[str], alternatives: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> Rows:
     before = 0
     for batch in rows:
+        num_rows = batch.num_rows
         converted = _convert(batch, schema, names)
-        read, original = _read(batch, converted, job, before)
-        reasons = _reasons(original, read, names, alternatives)
-        yield _usable(read, reasons, job, before)
-        before += batch.num_rows
-
-
-def _read(
-    batch: pa.RecordBatch, converted: pa.RecordBatch, job: Job, before: int
-) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The converted rows that could be read in their layout, and the same rows of ``batch``; others are dropped."""
-    if UNREAD not in batch.schema.names:
-        return converted, batch
-    why = batch.column(UNREAD)
-    if why.null_count == batch.num_rows:
-        return converted, batch
-    for row in pc.indices_nonzero(why.is_valid()).to_pylist():
-        (values,) = to_rows(converted.slice(row, 1))
-        reason, _, detail = why[row].as_py().partition("\t")
-        job.drops.row(_key(values, before + row), reason, {**values, "error": detail})
-    is_read = why.is_null()
-    return converted.filter(is_read), batch.filter(is_read)
+        why = batch.column(UNREAD) if UNREAD in batch.schema.names else pa.nulls(num_rows, pa.string())
+        if why.null_count < num_rows:
+            converted = _usable(converted, why, job, before)
+            batch = batch.filter(why.is_null())
+        # The values as they came too, as bytes that are not UTF-8 are null by now.
+        reasons = _reasons(batch, converted, names, alternatives)
+        yield _usable(converted, reasons, job, before)
+        before += num_rows
 
 
 def _key(values: Mapping[str, Any], row: int) -> str:
@@ -154,7 +160,7 @@ def _convert(batch: pa.RecordBatch, schema: pa.Schema, names: Sequence[str]) -> 
 
 
 def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> pa.Array:
-    if field.name in (*TEXT, "id") and field.name in names:
+    if _must_be_text(field, names):
         return as_text(column, field)
     if not names:
         return column
@@ -180,6 +186,7 @@ def as_text(column: pa.Array, field: pa.Field) -> pa.Array:
         values = [_decoded(value) for value in column.to_pylist()]
         return pa.array(values, pa.string())
     texts = column.cast(pa.string())
+    # One pass in Arrow, because almost no column of answers has such a text.
     if field.name == "answer" and pc.any(pc.starts_with(texts, '["')).as_py():
         return pa.array(map(_only_answer, texts.to_pylist()), pa.string())
     return texts
@@ -248,18 +255,25 @@ def _ids(columns: dict[str, pa.Array], size: int) -> pa.Array:
         if id:
             ids.append(id)
         else:
+            # ASCII's unit separator keeps "12" and "3" apart from "1" and "23".
             content = f"{prompt}\x1f{answer}".encode("utf-8", "surrogatepass")
             ids.append(hashlib.sha256(content).hexdigest()[:16])
     return pa.array(ids, pa.string())
 
 
 def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> pa.RecordBatch:
-    """The rows without a reason to drop them; the others are dropped. ``before``: rows of earlier batches."""
+    """The rows without a reason to drop them; the others are dropped. ``before``: rows of earlier batches.
+
+    A reason may have what is wrong behind a tab, as in ``UNREAD``.
+    """
     if reasons.null_count == len(reasons):
         return batch
     for row in pc.indices_nonzero(reasons.is_valid()).to_pylist():
         (values,) = to_rows(batch.slice(row, 1))
-        job.drops.row(_key(values, before + row), reasons[row].as_py(), values)
+        reason, _, error = reasons[row].as_py().partition("\t")
+        if error:
+            values["error"] = error
+        job.drops.row(_key(values, before + row), reason, values)
     return batch.filter(reasons.is_null())
 
 
@@ -275,6 +289,7 @@ def _reasons(
             is_lost = pc.and_(column.is_null(), original.is_valid())
             reasons = _add_reason(reasons, is_lost, "broken-text")
         is_missing = column.is_null()
+        # An empty completion is an answer, if a wrong one.
         if name in EMPTY:
             is_blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)
             is_missing = pc.or_(is_missing, pc.fill_null(is_blank, False))

@@ -180,7 +180,7 @@ def test_the_smallest_change_is_the_cheapest_that_fits():
     kinds = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=1300),
-        fit.adapters(plan, rank=32, bf16_base=True),
+        fit.adapters(plan, bf16_base=True),
     ]
     for usable in range(12, 100, 4):
         changes = fit.smallest(plan, kinds, usable << 30)

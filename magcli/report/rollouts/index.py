@@ -89,6 +89,7 @@ class Index:
             if has_own_parts and is_standard_part and not np.nan_to_num(values).any():
                 continue
             described.append({"name": name, "part": name.startswith((PART, OWN))})
+            # Little-endian on any machine, as the page reads them.
             parts.append(values.astype("<f4").tobytes())
         for name, codes in self._choices.items():
             choices = list(self._names[name])
@@ -99,6 +100,7 @@ class Index:
 
     def problem_column(self) -> bytes:
         """The number of each rollout's problem, int32."""
+        # With an empty array, as there may be no chunk.
         return np.concatenate([np.zeros(0, np.int32), *self._problem]).astype("<i4").tobytes()
 
     def problem_names(self) -> list[str]:
@@ -119,6 +121,7 @@ class Index:
             yield len(chunk), _columns_of(chunk)
 
     def _whole(self, arrays: Sequence[Floats]) -> Floats:
+        # Chunks at the end may lack the column, like those before it.
         values = np.concatenate(arrays)
         return np.pad(values, (0, self.rows - len(values)), constant_values=np.nan)
 
@@ -137,6 +140,7 @@ def _versions(column: pa.Array) -> tuple[Floats, Floats]:
     versions = pc.struct_field(spans, "version").to_numpy(zero_copy_only=False).astype(np.float32)
     ends = np.cumsum(lengths)
     starts = ends - lengths
+    # Rows without spans are left out: their start may be beyond the last span.
     has_versions = lengths > 0
     first = np.full(len(lengths), np.nan, np.float32)
     last = first.copy()

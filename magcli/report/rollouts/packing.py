@@ -74,6 +74,7 @@ def _aligned(values: npt.NDArray[np.float32], lengths: Numbers, counts: Numbers)
     aligned = np.full(int(counts.sum()), np.nan, np.float32)
     starts = np.cumsum(lengths) - lengths  # of the rows in ``values``
     aligned_starts = np.cumsum(counts) - counts
+    # Row by row, as this is only for tables in which some row lacks values.
     for row in np.flatnonzero(lengths == counts):
         start, new_start, length = starts[row], aligned_starts[row], counts[row]
         aligned[new_start : new_start + length] = values[start : start + length]

@@ -3,17 +3,16 @@
 import shutil
 import tempfile
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from magcli import __version__
 from magcli.data.durable import atomic_file, disk_errors
 from magcli.data.html import CONTENT_POLICY, script_json
+from magcli.report import html
 from magcli.report.rollouts.index import Index
 from magcli.report.rollouts.packing import element, text_parts, token_parts
 from magcli.report.rollouts.rows import CHUNK_BYTES, TEXTS, TOKEN_VALUES, chunks
@@ -68,6 +67,7 @@ def _write_chunks(body: IO[bytes], source: Source, index: Index, vocabulary: Voc
     packed = _Packed([], [], set(), has_tokens=False)
     for batch in chunks(source.tables, source.every):
         number = len(packed.rows)
+        # In one pass over the tables, which may be larger than memory.
         index.add(batch)
         packed.rows.append(batch.num_rows)
         body.write(element(f"texts-{number}", _texts_of(batch)))
@@ -113,28 +113,15 @@ def _head(source: Source, index: Index, vocabulary: Vocabulary, packed: _Packed)
     packed_index = element("index", [index.problem_column(), *parts])
     pieces = texts(vocabulary.ids, source.tokenizer)
     packed_pieces = element("pieces", text_parts(pa.array(pieces, pa.binary())))
-    page = _environment().get_template("rollouts.html.jinja").render(
+    page = html.environment().get_template("rollouts.html.jinja").render(
         title=source.title,
         notes=source.notes,
         version=__version__,
         policy=Markup(CONTENT_POLICY),
-        style=_template("style.css") + _template("rollouts/style.css"),
+        style=html.part("style.css") + html.part("rollouts/style.css"),
         head=Markup(script_json(described)),
         packed=Markup((packed_index + packed_pieces).decode()),
-        script=Markup("").join(map(_template, (f"rollouts/{name}" for name in SCRIPTS))),
+        script=Markup("").join(map(html.part, (f"rollouts/{name}" for name in SCRIPTS))),
     )  # fmt: skip
+    # A title may have bytes of a file name that are not UTF-8, as surrogates.
     return page.encode(errors="backslashreplace")
-
-
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("magcli.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-def _template(name: str) -> Markup:
-    return Markup(files("magcli.report").joinpath("templates", name).read_text(encoding="utf-8"))

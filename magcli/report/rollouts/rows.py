@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from magcli.data import table
 from magcli.data.schema import EPISODE, REWARD_PARTS, VERSION_SPAN
 from magcli.data.source import Rows
-from magcli.data.types import fitting_rows, row_bytes
+from magcli.data.types import split_rows
 
 CHUNK_BYTES = 1 << 21
 """Size of a chunk before compression; the page decodes one in some 10 ms."""
@@ -44,7 +43,7 @@ def chunks(tables: Sequence[Path], every: int) -> Iterator[pa.RecordBatch]:
     pending: list[pa.RecordBatch] = []
     size = 0
     for batch in _known(tables, every):
-        for part in _split(batch):
+        for part in split_rows(batch, CHUNK_BYTES):
             pending.append(part)
             size += part.nbytes
             if size >= CHUNK_BYTES:
@@ -60,27 +59,16 @@ def _known(tables: Iterable[Path], every: int) -> Rows:
         for batch in table.read(str(path)).rows:
             rows = _with_groups(known_columns(batch), groups)
             if every > 1:
-                is_kept = pc.equal(_remainder(rows.column("group"), every), 0)
-                rows = rows.filter(is_kept)
+                # By numpy, as Arrow has no remainders.
+                groups_of_rows = rows.column("group").to_numpy(zero_copy_only=False)
+                rows = rows.filter(pa.array(groups_of_rows % every == 0))
             yield rows
-
-
-def _remainder(column: pa.Array, divisor: int) -> pa.Array:
-    # Arrow has no such function.
-    return pa.array(column.to_numpy(zero_copy_only=False) % divisor)
-
-
-def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    sizes = row_bytes(batch)
-    while batch.num_rows:
-        count = fitting_rows(sizes, CHUNK_BYTES)
-        yield batch.slice(0, count)
-        batch, sizes = batch.slice(count), sizes[count:]
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The batches as one. Their parts of the reward may differ."""
     tables = [pa.Table.from_batches([batch]) for batch in batches]
+    # Columns that some batches lack are null there.
     combined = pa.concat_tables(tables, promote_options="default").combine_chunks()
     (joined,) = combined.to_batches()
     return joined

@@ -73,6 +73,7 @@ def _source(title: str, tables: Sequence[Path], tokenizer: Path | None, notes: l
 def _tokenizer(models: Sequence[Path]) -> tuple[Path | None, list[str]]:
     """The first tokenizer that can be read, and what to tell the reader if there is none."""
     for model in models:
+        # Read, not only looked for: a file may be damaged, or of another kind.
         for path in _files(model):
             try:
                 texts([], path)
@@ -89,6 +90,7 @@ def _files(model: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     elif not model.is_absolute() and len(model.parts) == 2:
+        # Looks only into the cache: a page is made without the network.
         from huggingface_hub import try_to_load_from_cache
 
         cached = try_to_load_from_cache(str(model), TOKENIZER)

@@ -33,6 +33,7 @@ class Vocabulary:
         is_valid = (tokens >= 0) & (tokens <= MAX_ID)
         tokens = np.where(is_valid, tokens, 0)
         largest = int(tokens.max(initial=0))
+        # The table from ids to codes grows to the largest id that appeared.
         num_missing = largest + 1 - len(self._code)
         if num_missing > 0:
             self._code = np.pad(self._code, (0, num_missing), constant_values=-1)
@@ -82,12 +83,14 @@ def _numbered(vocabulary: Iterable[Sequence[Any]]) -> Iterable[tuple[str, int]]:
 
 def _has_bytes(decoder: Any) -> bool:
     """Whether the names of tokens stand for bytes, as in GPT-2."""
+    # At any depth, because decoders may be in a sequence.
     return "ByteLevel" in json.dumps(decoder)
 
 
 def _letters_of_bytes() -> dict[str, int]:
     """GPT-2's letter for each byte: printable ones are themselves, the others follow from U+0100 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    # In ascending order, as GPT-2 numbers them.
     others = [byte for byte in range(256) if byte not in printable]
     letters = {chr(byte): byte for byte in printable}
     letters |= {chr(0x100 + place): byte for place, byte in enumerate(others)}

@@ -95,6 +95,7 @@ def metric_name(key: str) -> str:
         return f"speed/{key}"
     if key in METRIC_NAMES:
         return METRIC_NAMES[key]
+    # From ``length_mean`` to ``length/mean``.
     family, _, rest = key.partition("_")
     return f"{family}/{rest}" if family in FAMILIES and rest else f"train/{key}"
 
@@ -161,9 +162,11 @@ class Uploader:
 
     def close(self, *, completed: bool) -> None:
         """Wait some time until the tracker has the rest."""
+        # Before the event, so that the thread which it wakes sees it.
         self._closing = True
         self._wake.set()
         self._thread.join(FINISH_TIMEOUT if completed else ABORT_TIMEOUT)
+        # A thread that waits for the network cannot be stopped; as a daemon it does not keep the process alive.
         if self._thread.is_alive():
             self._fail(TimeoutError("no answer in time"))
         elif not self._failed:
@@ -180,9 +183,11 @@ class Uploader:
             while not closing:
                 self._wake.wait()
                 self._wake.clear()
+                # Read before the lines: those of an upload before ``close`` are all there then.
                 closing = self._closing
                 while sent < len(self._lines):
                     line = self._lines[sent]
+                    # Of a resumed run the tracker has the first updates already.
                     if line["step"] > self._tracker.last_step:
                         samples = self._source.samples_of(line["step"])
                         self._tracker.log(line["step"], metric_values(line), samples)
@@ -191,6 +196,7 @@ class Uploader:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        # Only the first failure is told; others may follow from it.
         if not self._failed:
             self._failed = True
             message = f"{self._source.stage}: {self._name} failed and gets no more updates: {_one_line(error)}"
@@ -224,6 +230,7 @@ def open_trackers(names: Sequence[Name], source: Source, console: Console, *, re
             uploader.upload(lines)
 
     try:
+        # A tracker that was opened is closed below if a later one cannot be.
         for name in dict.fromkeys(names):
             if uploader := _open(name, source, console, resumed=resumed):
                 uploaders.append(uploader)
@@ -242,6 +249,7 @@ def _open(name: Name, source: Source, console: Console, *, resumed: bool) -> Upl
             tracker = open_tracker(name, run)
     except Exception as error:
         message = f"{stage}: cannot open {name}: {_one_line(error)}"
+        # A new run should fail at its start; one that has begun goes on without the tracker.
         if not resumed:
             raise EnvironmentFault(f"{message}; fix it or omit --track {name}") from error
         console.warn(f"{message}; run the same command again to upload the metrics", tracker=name)
@@ -268,6 +276,7 @@ def run_id(folder: Path) -> str:
     if stored and (stored.folder == str(here) or not _is_copy(stored)):
         name = stored.run
     else:
+        # Ids of W&B may have no slashes, colons and the like.
         name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', here.name)}-{secrets.token_hex(4)}"
     now = StoredId(name, str(here))
     if now != stored:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import trackio
 
-from magcli.run.trackers.types import PROJECT, SAMPLES, Run, Sample
+from magcli.run.trackers.types import PROJECT, Run, Sample, sample_table
 
 
 class OpenRun:
@@ -20,9 +20,7 @@ class OpenRun:
 
     def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Send an update to Trackio's thread."""
-        rows = [list(sample) for sample in samples]
-        table = {SAMPLES: trackio.Table(columns=list(Sample._fields), data=rows)} if rows else {}
-        self._run.log({**values, **table}, step=step)
+        self._run.log({**values, **sample_table(samples, trackio.Table)}, step=step)
 
     def finish(self, *, completed: bool) -> None:
         """Write the rest."""

@@ -1,6 +1,6 @@
 """What every tracker gets: a run, its metrics, and some of its completions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -22,6 +22,12 @@ class Sample(NamedTuple):
 
 SAMPLES = "samples"
 """The name of an update's completions in trackers."""
+
+
+def sample_table(samples: Sequence[Sample], table: Callable[..., Any]) -> dict[str, Any]:
+    """The completions of an update as a tracker's table, under their name; empty without any."""
+    rows = [list(sample) for sample in samples]
+    return {SAMPLES: table(columns=list(Sample._fields), data=rows)} if rows else {}
 
 
 @dataclass(frozen=True, slots=True)

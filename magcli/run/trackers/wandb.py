@@ -7,7 +7,7 @@ from pathlib import Path
 
 import wandb
 
-from magcli.run.trackers.types import FINISH_TIMEOUT, PROJECT, SAMPLES, Run, Sample
+from magcli.run.trackers.types import FINISH_TIMEOUT, PROJECT, Run, Sample, sample_table
 
 
 class OpenRun:
@@ -23,18 +23,18 @@ class OpenRun:
             id=run.id,
             name=run.id,
             config=dict(run.config),
+            # Goes on with the run of this id, or begins it.
             resume="allow",
             settings=wandb.Settings(console="off", silent=True, finish_timeout=FINISH_TIMEOUT),
         )
         self._folder = Path(self._run.settings.sync_dir)
+        # ``step`` is that of the next update.
         self.last_step = -1 if self._run.offline else self._run.step - 1
         self.location = str(self._folder.parent) if self._run.offline else str(self._run.url)
 
     def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Send an update to W&B's process."""
-        rows = [list(sample) for sample in samples]
-        table = {SAMPLES: wandb.Table(columns=list(Sample._fields), data=rows)} if rows else {}
-        self._run.log({**values, **table}, step=step, commit=True)
+        self._run.log({**values, **sample_table(samples, wandb.Table)}, step=step, commit=True)
 
     def finish(self, *, completed: bool) -> None:
         """Upload the rest; offline, remove the older folders that this one replaces."""
