@@ -7,20 +7,22 @@ Every other reader, such as `datasets`, can read them.
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import durable, intervals, manifest, seal, types, wide_integers
+from magcli.data import durable, intervals, manifest, seal, types
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError, first_line
 
 TRUNCATED = "it is truncated; write it again"
 # Arrow's end of a stream: a continuation mark, and a message of length 0.
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
+WIDE_INTEGERS = "Integers with more than 64 bits"
+"""How pyarrow's refusal of a schema with such integers starts, which Arrow's format has."""
 
 ROW_GROUP = 8
 """Batches per row group of a Parquet file."""
@@ -60,35 +62,26 @@ def _digest(path: Path, sealed: str | None, verify: bool) -> str:
 
 def _open_random_access(path: Path, name: str, digest: str | None, verify: bool) -> Source:
     try:
-        reader, widths = _opened(path, pa.ipc.open_file)
+        reader = pa.ipc.open_file(pa.OSFile(str(path)))
         batches = map(reader.get_batch, range(reader.num_record_batches))
         total = sum(batch.num_rows for batch in batches)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name} is not a complete Arrow file: {first_line(error)}") from None
+        raise _unreadable(f"{name} is not a complete Arrow file", name, error) from None
     schema = reader.schema.with_metadata(seal.foreign_metadata(reader.schema.metadata))
     chain = _random_access_chain(reader) if digest else ()
     rows = _random_access_rows(reader, schema, name)
-    schema, rows = _widened(schema, rows, widths)
     return Source(name, schema, rows, chain, _digest(path, digest, verify), total)
 
 
-def _opened(path: Path, opens: Callable[[Any], Any]) -> tuple[Any, wide_integers.Widths]:
-    """What ``opens`` makes of a file, also if it refuses integers of 128 bits; where these are."""
-    try:
-        return opens(pa.OSFile(str(path))), {}
-    except pa.ArrowNotImplementedError as error:
-        if not str(error).startswith(wide_integers.REFUSED):
-            raise
-    file, widths = wide_integers.of_file(path)
-    return opens(file), widths
-
-
-def _widened(schema: pa.Schema, rows: Rows, widths: wide_integers.Widths) -> tuple[pa.Schema, Rows]:
-    """Schema and rows with their integers of 128 bits."""
-    if not widths:
-        return schema, rows
-    wide = wide_integers.widened_schema(schema, widths)
-    return wide, (wide_integers.widened(batch, wide, widths) for batch in rows)
+def _unreadable(problem: str, name: str, error: Exception) -> DataError:
+    """What is wrong with a table that pyarrow does not open: integers of 128 bits, or else ``problem``."""
+    message = first_line(error)
+    if message.startswith(WIDE_INTEGERS):
+        return DataError(
+            f"{name} has integers of 128 bits, such as polars' Int128, which pyarrow cannot read: cast them where the "
+            "table is written, to text or to a decimal"
+        )
+    return DataError(f"{problem}: {message}")
 
 
 def _random_access_chain(reader: Any) -> manifest.Chain:
@@ -106,12 +99,7 @@ def _random_access_rows(reader: Any, schema: pa.Schema, name: str) -> Rows:
 
 def _closing(path: Path) -> tuple[manifest.Chain, int]:
     """The history and row count of a verified file, from its last message."""
-    # ``ArrowNotImplementedError``: integers of 128 bits, which no file of magcli has.
-    with (
-        contextlib.suppress(pa.ArrowNotImplementedError),
-        pa.memory_map(str(path)) as file,
-        pa.ipc.open_stream(file) as reader,
-    ):
+    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
         for _, metadata in _messages(reader, str(path)):
             if metadata:
                 return _chain_and_rows(metadata)
@@ -122,18 +110,17 @@ def open_stream(file: "BinaryIO | pa.NativeFile", name: str) -> Source:
     """Read a stream from a pipe or an open file; the end mark is checked when it arrives."""
     hashing = seal.HashingReader(file)
     try:
-        stream, widths = wide_integers.of_stream(hashing)
-        reader = pa.ipc.open_stream(pa.PythonFile(stream, mode="r"))
+        reader = pa.ipc.open_stream(pa.PythonFile(hashing, mode="r"))
         schema = reader.schema
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name} is not an Arrow stream, or is truncated in its header: {first_line(error)}") from None
+        raise _unreadable(f"{name} is not an Arrow stream, or is truncated in its header", name, error) from None
     types.plain_schema(schema, name)  # raises for a damaged header: column names that are not UTF-8
     ours = seal.HEAD_KEY.encode() in (schema.metadata or {})
     # The rest of the metadata may be of other tools; that of the seal would be wrong in a table made from this one.
     schema = schema.with_metadata(seal.foreign_metadata(schema.metadata))
     source = Source(name, schema, iter(()))
     rows = _rows(reader, hashing, source, schema, ours)
-    source.schema, source.rows = _widened(schema, rows, widths)
+    source.rows = rows
     return source
 
 
@@ -274,9 +261,9 @@ def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
     digest = seal.verify_file(path) if verify else None
     try:
         # Pages of a file without a seal may have checksums of their own.
-        file, widths = _opened(path, partial(pq.ParquetFile, page_checksum_verification=True))
+        file = pq.ParquetFile(pa.OSFile(str(path)), page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name} is not a complete Parquet file: {first_line(error)}") from None
+        raise _unreadable(f"{name} is not a complete Parquet file", name, error) from None
     extra = file.metadata.metadata or {}
     ours = seal.HEAD_KEY.encode() in extra
     if ours and verify and not digest:
@@ -288,7 +275,6 @@ def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
     schema = file.schema_arrow.with_metadata(seal.foreign_metadata(file.schema_arrow.metadata))
     rows = _parquet_rows(file, schema, name)
     schema, rows = _with_intervals(file, schema, rows, name)
-    schema, rows = _widened(schema, rows, widths)
     return Source(name, schema, rows, chain, _digest(path, digest, verify), file.metadata.num_rows)
 
 
