@@ -3,11 +3,11 @@
 from magcli.verify.math.equality.equations import constant_difference, constant_ratio, is_assignment, same_name
 from magcli.verify.math.equality.identity import contains, symbols
 from magcli.verify.math.equality.parameters import is_constant_name
-from magcli.verify.math.latex.tree import MINUS_ONE, Expr, add
+from magcli.verify.math.latex.tree import MINUS_ONE, Expr, add, sym
 
 _COEFFICIENTS = frozenset("abdABD")
 """Letters next to which ``c`` is a coefficient rather than a constant of integration."""
-_GROWTH = frozenset(Expr("sym", name=name) for name in ("O", r"\Theta", r"\Omega", "o", r"\omega"))
+_GROWTH = frozenset(sym(name) for name in ("O", r"\Theta", r"\Omega", "o", r"\omega"))
 
 
 def same_up_to_constant(a: Expr, b: Expr) -> bool:

@@ -7,7 +7,7 @@ from magcli.verify.math.equality.equations import is_name
 from magcli.verify.math.equality.identity import same_value
 from magcli.verify.math.latex.clock import same_time
 from magcli.verify.math.latex.dates import abbreviates
-from magcli.verify.math.latex.tree import E, Expr, I, div, mul, num
+from magcli.verify.math.latex.tree import E, Expr, I, div, mul, num, sym
 from magcli.verify.math.latex.wording import is_letters
 
 LABELS = frozenset("ABCDEFGHIJ")
@@ -44,7 +44,7 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
         is_label = b.op in ("sym", "const") and a.name == b.name
         return (True, "choice") if is_label else inner(a.args[0], b)
     # A letter alone may be a variable too.
-    letter = Expr("sym", name=a.name)
+    letter = sym(a.name)
     if b.op in ("sym", "const", "*", "+", "/", "^"):
         return values(letter, b)
     if b.op == "matrix":
@@ -92,7 +92,7 @@ def _same_words(name: str, other: str) -> bool:
 
 
 def _letter(name: str) -> Expr:
-    return {"i": I, "e": E}.get(name, Expr("sym", name=name))
+    return {"i": I, "e": E}.get(name, sym(name))
 
 
 def bases(a: Expr, b: Expr, _: ComparePart) -> Decision:

@@ -13,7 +13,20 @@ from itertools import chain, permutations
 from magcli.verify.math.equality.evaluate import NotReal, Undecided
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.equality.regions import as_float
-from magcli.verify.math.latex.tree import PI, Expr, add, div, function, mul, neg, num, power, rename_symbol, substitute
+from magcli.verify.math.latex.tree import (
+    PI,
+    Expr,
+    add,
+    div,
+    function,
+    mul,
+    neg,
+    num,
+    power,
+    rename_symbol,
+    substitute,
+    sym,
+)
 
 MAX_PARAMETERS = 3
 Pair = tuple[Expr, Expr]
@@ -180,7 +193,7 @@ def is_linear(expr: Expr) -> bool:
 
 def at_index(expr: Expr, n: int) -> Expr:
     """The expression at a value of its parameter."""
-    return substitute(expr, Expr("sym", name="?0"), num(n))
+    return substitute(expr, sym("?0"), num(n))
 
 
 def is_whole(a: Expr, b: Expr) -> bool:

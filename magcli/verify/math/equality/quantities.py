@@ -1,7 +1,7 @@
 """Conversions, units written as letters, and vectors: the parts of quantities besides their numbers."""
 
 from magcli.verify.math.equality.identity import same_value, symbols
-from magcli.verify.math.latex.tree import ONE, PI, Expr, I, add, div, mul, num
+from magcli.verify.math.latex.tree import ONE, PI, Expr, I, add, div, mul, num, sym
 from magcli.verify.math.latex.units import SYMBOLS, format_units
 
 MAX_UNIT_LETTERS = 8
@@ -87,7 +87,7 @@ def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]
 def _unit_vector(letter: str) -> set[Expr]:
     """All spellings of a unit vector; a bare ``i`` is parsed as the imaginary unit."""
     names = (letter, rf"\hat {letter}", rf"\vec {letter}", rf"\hat \{letter}math")
-    spellings = {Expr("sym", name=name) for name in names}
+    spellings = {sym(name) for name in names}
     return spellings | {I} if letter == "i" else spellings
 
 
@@ -115,7 +115,7 @@ def same_vector(a: Expr, b: Expr) -> bool:
     # i alone may be the imaginary unit.
     if not ({"?j", "?k"} & symbols(total) or _has_unit_vector(combined)):
         return False
-    terms = [mul(cell, Expr("sym", name=f"?{letter}")) for cell, letter in zip(cells, "ijk", strict=False)]
+    terms = [mul(cell, sym(f"?{letter}")) for cell, letter in zip(cells, "ijk", strict=False)]
     return same_value(total, add(terms)) is True
 
 
@@ -128,5 +128,5 @@ def _unit_vectors(expr: Expr) -> Expr:
     """The expression with canonical names of unit vectors."""
     for letter, spellings in zip("ijk", _UNIT_VECTORS, strict=True):
         if expr in spellings:
-            return Expr("sym", name=f"?{letter}")
+            return sym(f"?{letter}")
     return expr._replace(args=tuple(_unit_vectors(arg) for arg in expr.args)) if expr.args else expr

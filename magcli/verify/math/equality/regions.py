@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate
 from magcli.verify.math.equality.identity import same_value, symbols
-from magcli.verify.math.latex.tree import INFINITY, Expr, neg, num, substitute
+from magcli.verify.math.latex.tree import INFINITY, Expr, neg, num, substitute, sym
 
 MAX_INTERVALS = 50
 
@@ -347,7 +347,7 @@ def _branches(expr: Expr, absolute_value: Expr, letter: str) -> list[tuple[tuple
     return [
         (not_negative, substitute(expr, absolute_value, inner)),
         (not_positive, substitute(expr, absolute_value, neg(inner))),
-        (at_root, substitute(expr, Expr("sym", name=letter), root)),
+        (at_root, substitute(expr, sym(letter), root)),
     ]
 
 
@@ -355,7 +355,7 @@ def _case_condition(condition: Expr, letter: str, covered: tuple[Interval, ...])
     """The region of a row of a piecewise function after the rows that cover ``covered``; empty if it has none."""
     if condition.op == "text" and condition.name in ("otherwise", "else"):
         return complement(_merge(covered))
-    if condition.op == "rel" and condition.name == "=" and condition.args[0] == Expr("sym", name=letter):
+    if condition.op == "rel" and condition.name == "=" and condition.args[0] == sym(letter):
         return _half_line("=", condition.args[1])
     described = region(condition)
     return described.intervals if described and described.name == letter else ()

@@ -26,7 +26,7 @@ from magcli.verify.math.equality.names import by_name, names_structure, ordered_
 from magcli.verify.math.equality.parameters import WHOLE, bound, expand_signs, is_whole, matched, shifted
 from magcli.verify.math.equality.quantities import entries, in_radians, is_converted, same_vector, strip_unit
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
-from magcli.verify.math.latex.tree import Expr, Op, add, mul, num, rename_symbol
+from magcli.verify.math.latex.tree import Expr, Op, add, mul, num, rename_symbol, sym
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, compatible
 
 MAX_NESTING = 8
@@ -452,7 +452,7 @@ def _as_family(expr: Expr) -> Expr:
     residue = expr.args[1] if expr.op == "rel" and expr.name == "=" else expr
     if residue.op != "residue":
         return expr
-    letter = Expr("sym", name="?r")
+    letter = sym("?r")
     value = add([residue.args[0], mul(residue.args[1], letter)])
     body = value if residue is expr else expr._replace(args=(expr.args[0], value))
     return Expr("family", (body, letter), "Z")
@@ -464,7 +464,7 @@ def _with_whole_parameter(expr: Expr) -> Expr:
     if expr.op in ("family", "residue") or len(letters) != 1 or not letters <= WHOLE:
         return expr
     (letter,) = letters
-    return Expr("family", (expr, Expr("sym", name=letter)), "Z")
+    return Expr("family", (expr, sym(letter)), "Z")
 
 
 def _rows(a: Expr, b: Expr, depth: int) -> Decision:

@@ -29,6 +29,7 @@ from magcli.verify.math.latex.tree import (
     neg,
     num,
     power,
+    sym,
 )
 
 _ALIASES = {
@@ -68,7 +69,7 @@ def parse_command(cursor: Cursor) -> Expr:
 
 
 def _symbol(cursor: Cursor, name: str) -> Expr:
-    return Expr("sym", name=f"\\{name}{_index(cursor)}")
+    return sym(f"\\{name}{_index(cursor)}")
 
 
 def _index(cursor: Cursor) -> str:
@@ -82,7 +83,7 @@ def _decorated(cursor: Cursor, name: str) -> Expr:
     text = subscript(cursor) if token.value == "{" else cursor.next().value
     if token.kind == "end":
         raise ParseError("unparsable")
-    return Expr("sym", name=f"\\{name} {text}{_index(cursor)}")
+    return sym(f"\\{name} {text}{_index(cursor)}")
 
 
 def _sqrt(cursor: Cursor) -> Expr:
@@ -196,7 +197,7 @@ def _series(cursor: Cursor, kind: Op) -> Expr:
     body = _term(cursor)
     cursor.depth -= 1
     cursor.bound = outer_bound
-    return Expr(kind, (Expr("sym", name=letter), low, high, body))
+    return Expr(kind, (sym(letter), low, high, body))
 
 
 def _upper_bound(cursor: Cursor) -> Expr:
@@ -347,7 +348,7 @@ def _negation(cursor: Cursor) -> Expr:
 
 _PARSERS: dict[str, Callable[[Cursor], Expr]] = {
     "|": _absolute,
-    r"\ldots": lambda _: Expr("sym", name="..."),
+    r"\ldots": lambda _: sym("..."),
     r"\sqrt": _sqrt,
     r"\cbrt": lambda cursor: power(argument(cursor), div(ONE, num(3))),
     r"\binom": _binomial,

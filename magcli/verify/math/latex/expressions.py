@@ -9,7 +9,7 @@ from functools import reduce
 
 from magcli.verify.math.latex.numerals import CYCLE_MARKS, MAX_DIGITS, continued, repeating
 from magcli.verify.math.latex.tokens import AMBIGUOUS, DECORATIONS, FUNCTIONS, GREEK, Cursor, Token
-from magcli.verify.math.latex.tree import E, Expr, I, ParseError, add, div, function, mul, neg, num, power
+from magcli.verify.math.latex.tree import E, Expr, I, ParseError, add, div, function, mul, neg, num, power, sym
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, SYMBOLS, TEMPERATURES, is_unit
 
 MAX_FACTORS = 120
@@ -246,10 +246,10 @@ def _charge(cursor: Cursor) -> str:
 
 def _charged(value: Expr, charge: str) -> Expr:
     """An ion; an element of two letters (``\\text{Fe}``) as a product of letters like a bare one."""
-    mark = Expr("sym", name=charge)
+    mark = sym(charge)
     if value.op != "sym" or len(value.name) == 1 or not value.name.isalpha():
         return power(value, mark)
-    letters = [{"i": I, "e": E}.get(letter, Expr("sym", name=letter)) for letter in value.name]
+    letters = [{"i": I, "e": E}.get(letter, sym(letter)) for letter in value.name]
     return reduce(mul, [*letters[:-1], power(letters[-1], mark)])
 
 
@@ -339,7 +339,7 @@ def parse_atom(cursor: Cursor) -> Expr:
     if are_letters and cursor.peek(1).value == "_":
         return _word(cursor, token)
     name = cursor.next().value
-    return Expr("sym", name=f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
+    return sym(f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
 
 
 def _number(cursor: Cursor) -> Expr:
@@ -402,17 +402,17 @@ def _letter(cursor: Cursor) -> Expr:
         if _holds_pair(cursor):
             return cursor.group(cursor)
         if letter == "P" and (event := _event_name(cursor)):
-            return Expr("sym", name=event)
+            return sym(event)
     if cursor.peek().value == "_":
         cursor.at += 1
-        return Expr("sym", name=f"{letter}_{subscript(cursor)}")
+        return sym(f"{letter}_{subscript(cursor)}")
     if letter in _UNKNOWN_FUNCTIONS and (name := _function_name(cursor, letter)):
         inner = cursor.group(cursor)
         arguments = inner.args if inner.op == "tuple" else (inner,)
         return Expr("f", arguments, f"?{name}")
     constant = {"i": I, "e": E}.get(letter)
     if constant is None or letter in cursor.bound:
-        return Expr("sym", name=letter)
+        return sym(letter)
     return constant
 
 
@@ -442,7 +442,7 @@ def _combinations(cursor: Cursor, letter: str) -> Expr | None:
         if lower.isdigit() and len(lower) < 5:
             total = num(int(lower))
         elif lower == "n" and letter == "C":
-            total = Expr("sym", name=lower)
+            total = sym(lower)
         if total is not None and cursor.eat("^"):
             return function(name, total, exponent(cursor))
     cursor.at = start

@@ -1,7 +1,7 @@
 r"""Left sides of equations that name a quantity without being its formula: ``\operatorname{tr}(A)``, ``m(t)``."""
 
 from magcli.verify.math.latex.tokens import GREEK, NEGATIONS, Cursor, Token
-from magcli.verify.math.latex.tree import Expr, ParseError
+from magcli.verify.math.latex.tree import Expr, ParseError, sym
 from magcli.verify.math.latex.wording import states_value
 
 MAX_NAME, MAX_LABEL = 40, 6
@@ -35,7 +35,7 @@ def named_quantity(cursor: Cursor) -> Expr | None:
     name = " ".join(token.value for token in tokens)
     if all(token.kind in ("text", "word") for token in tokens):
         return Expr("text", name=name.lower())
-    return Expr("sym", name=name)
+    return sym(name)
 
 
 def label(cursor: Cursor) -> Expr | None:
@@ -78,7 +78,7 @@ def called_function(cursor: Cursor) -> Expr | None:
         letter = cursor.peek(size + 1)
         if not _is_letter(letter):
             break
-        letters.append(Expr("sym", name=letter.value))
+        letters.append(sym(letter.value))
         size += 2
     if not letters or cursor.peek(size).value != ")" or cursor.peek(size + 1).value != "=":
         return None

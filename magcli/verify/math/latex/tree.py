@@ -12,7 +12,14 @@ from typing import Literal, NamedTuple
 MAX_BITS = 1 << 16
 """Maximum size of an evaluated power."""
 MAX_SUM_BITS = 1 << 17
-MAX_FACTORIAL = 2_000
+"""Maximum size of the parts of an evaluated sum or product, together."""
+MAX_FACTORIAL, MAX_BITS_OF_ARGUMENT = 2_000, 64_000
+MAX_DEGREE, MAX_RADICAND_BITS = 64, 4096
+"""Roots beyond these are not searched for an exact value."""
+MAX_DIVIDED = 100
+"""From this many numbers on, their common divisor or multiple is not evaluated."""
+MAX_MATRIX_SIZE = 400
+"""Maximum rows of one matrix times rows of the other in an evaluated product."""
 
 
 class ParseError(Exception):
@@ -37,14 +44,39 @@ class Expr(NamedTuple):
     number: Fraction = Fraction(0)
 
 
-_TRANSPOSED = frozenset(Expr("sym", name=name) for name in ("T", r"\top", r"\intercal"))
-ZERO, ONE, MINUS_ONE = (Expr("num", number=Fraction(n)) for n in (0, 1, -1))
-I, PI, E, INFINITY = (Expr("const", name=name) for name in ("i", "pi", "e", "inf"))  # noqa: E741
-
-
 def num(value: Fraction | int) -> Expr:
     """A rational number."""
     return Expr("num", number=Fraction(value))
+
+
+def sym(name: str) -> Expr:
+    """A letter, or another name without parts."""
+    return Expr("sym", name=name)
+
+
+def equals(left: Expr, right: Expr) -> Expr:
+    """An equation."""
+    return Expr("rel", (left, right), "=")
+
+
+def is_equation(expr: Expr) -> bool:
+    """Whether a node is one ``=`` between two sides; chains of several are other nodes."""
+    return expr.op == "rel" and expr.name == "="
+
+
+def right_side(expr: Expr) -> Expr:
+    """The right side of an equation; anything else unchanged."""
+    return expr.args[1] if is_equation(expr) else expr
+
+
+_TRANSPOSED = frozenset(map(sym, ("T", r"\top", r"\intercal")))
+ZERO, ONE, MINUS_ONE = map(num, (0, 1, -1))
+I, PI, E, INFINITY = (Expr("const", name=name) for name in ("i", "pi", "e", "inf"))  # noqa: E741
+
+
+def letter_value(letter: str) -> Expr:
+    """The constant ``e`` or ``i``, or else the letter as a symbol."""
+    return {"i": I, "e": E}.get(letter) or sym(letter)
 
 
 def add(terms: list[Expr]) -> Expr:
@@ -90,11 +122,12 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
     ``A^T`` is a transposed matrix, ``(1,2)^T`` a column.
     """
-    is_transposed = exponent in _TRANSPOSED
-    if is_transposed and base.op == "tuple" and base.name in ("()", "[]"):
-        return _matrix((part,) for part in base.args)
-    if is_transposed and base.op == "matrix":
-        return _matrix(_columns(base))
+    if exponent in _TRANSPOSED:
+        # (a,b] is an interval, not a vector.
+        if base.op == "tuple" and base.name in ("()", "[]"):
+            return _matrix((part,) for part in base.args)
+        if base.op == "matrix":
+            return _matrix(_columns(base))
     if base.op == exponent.op == "num":
         value = _rational_power(base.number, exponent.number)
         return value or Expr("^", _smallest_base(base.number, exponent.number))
@@ -112,7 +145,7 @@ def function(name: str, *args: Expr) -> Expr:
 
 def rename_symbol(expr: Expr, name: str, new: str) -> Expr:
     """The expression with a symbol renamed."""
-    return substitute(expr, Expr("sym", name=name), Expr("sym", name=new))
+    return substitute(expr, sym(name), sym(new))
 
 
 def substitute(expr: Expr, old: Expr, new: Expr) -> Expr:
@@ -134,10 +167,11 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Expr | None:
     if top < 0 and not base:
         return None
     if degree > 1:
-        if degree > 64 or _bits(base) > 4096:
+        if degree > MAX_DEGREE or _bits(base) > MAX_RADICAND_BITS:
             return None
         root = _root(base, degree)
         return None if root is None else _rational_power(root, Fraction(top))
+    # Powers of 0 and of 1 with any sign are evaluated whatever their exponent is.
     if base in (0, 1):
         return num(base if top else 1)
     if base == -1:
@@ -160,7 +194,7 @@ def _integer_root(n: int, degree: int) -> int | None:
     if degree == 2:
         root = math.isqrt(n)
         return root if root * root == n else None
-    # Bisection for the largest integer whose power is at most n.
+    # Bisection for the largest integer whose power is at most n; it is below 2^(bits of n / degree + 1).
     low, high = 0, 1 << (n.bit_length() // degree + 1)
     while low < high:
         middle = (low + high + 1) // 2
@@ -192,7 +226,7 @@ def _fold_function(name: str, values: list[Fraction]) -> Fraction | None:
         return Fraction(math.ceil(values[0]))
     if name in ("max", "min"):
         return max(values) if name == "max" else min(values)
-    if any(value.denominator != 1 or _bits(value) > 64_000 for value in values):
+    if any(value.denominator != 1 or _bits(value) > MAX_BITS_OF_ARGUMENT for value in values):
         return None
     result = _fold_integer_function(name, [value.numerator for value in values])
     return None if result is None else Fraction(result)
@@ -202,9 +236,7 @@ def _fold_integer_function(name: str, values: list[int]) -> int | None:
     """Functions of integers; None for others and beyond the budget."""
     if name == "factorial":
         return math.factorial(values[0]) if 0 <= values[0] <= MAX_FACTORIAL else None
-    if name in ("gcd", "lcm"):
-        if len(values) >= 100:
-            return None
+    if name in ("gcd", "lcm") and len(values) < MAX_DIVIDED:
         return math.gcd(*values) if name == "gcd" else math.lcm(*values)
     if name in ("binom", "perm") and 0 <= values[1] <= values[0] <= MAX_FACTORIAL:
         return math.comb(*values) if name == "binom" else math.perm(*values)
@@ -217,6 +249,7 @@ def _set_difference(terms: list[Expr]) -> Expr | None:
     """``\\mathbb{R} - \\{0\\}``; None for anything else."""
     if len(terms) != 2 or terms[0].op not in ("set-name", "tuple") or terms[1].op != "*":
         return None
+    # The parser builds a - b as a + (-1) b.
     sign, removed = terms[1].args
     if sign != MINUS_ONE or removed.op not in ("set", "tuple"):
         return None
@@ -230,13 +263,13 @@ def _add_matrices(terms: list[Expr]) -> Expr | None:
     shapes = {tuple(len(row.args) for row in term.args) for term in terms}
     if len(shapes) != 1:
         return None
-    rows = zip(*(term.args for term in terms), strict=True)
-    return Expr("matrix", tuple(map(_add_rows, rows)))
+    rows_at_one_height = zip(*(term.args for term in terms), strict=True)
+    return _matrix(_sums(row.args for row in rows) for rows in rows_at_one_height)
 
 
-def _add_rows(rows: tuple[Expr, ...]) -> Expr:
-    columns = zip(*(row.args for row in rows), strict=True)
-    return Expr("row", tuple(add(list(cells)) for cells in columns))
+def _sums(vectors: Iterable[tuple[Expr, ...]]) -> tuple[Expr, ...]:
+    """The sum of vectors, entry by entry."""
+    return tuple(add(list(entries)) for entries in zip(*vectors, strict=True))
 
 
 def _add_points(terms: list[Expr]) -> Expr | None:
@@ -245,8 +278,7 @@ def _add_points(terms: list[Expr]) -> Expr | None:
     dimensions = {len(entries) for entries in points}
     if len(dimensions) != 1 or not points[0]:
         return None
-    sums = tuple(add(list(entries)) for entries in zip(*points, strict=True))
-    return Expr("tuple", sums, "()")
+    return Expr("tuple", _sums(points), "()")
 
 
 def _entries(term: Expr) -> tuple[Expr, ...]:
@@ -289,7 +321,7 @@ def _matrix_product(a: Expr, b: Expr) -> Expr:
     if a.op != "matrix":
         return _scaled_matrix(b, a)
     width = len(a.args[0].args)
-    is_large = len(a.args) * len(b.args) > 400
+    is_large = len(a.args) * len(b.args) > MAX_MATRIX_SIZE
     if width != len(b.args) or is_large:
         raise ParseError("matrix-shapes")
     columns = _columns(b)
