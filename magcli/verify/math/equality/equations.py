@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, pairwise, starmap
 
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.math.equality.identity import BITS, agree_within_error, same_value, sample_points, symbols, value_at
-from magcli.verify.math.latex.tree import ZERO, Expr, Op, add, div, is_equation, neg, rename_symbol, sym
+from magcli.verify.math.latex.tree import ZERO, Expr, Op, div, is_equation, is_unknown_function, sub, sym, with_numbered
 
 _OF_SEVERAL = frozenset(("gcd", "lcm", "max", "min", "det"))
 _COMPOSED: frozenset[Op] = frozenset(("+", "*", "/", "^", "f"))
@@ -159,11 +159,6 @@ def is_function(expr: Expr) -> bool:
     return is_unknown_function(expr) or _is_application(expr)
 
 
-def is_unknown_function(expr: Expr) -> bool:
-    """Whether an expression is a function that is only a letter: ``f(x)``, but not ``P(x)``, which is a product."""
-    return expr.op == "f" and expr.name.startswith("?")
-
-
 def _is_plain(expr: Expr) -> bool:
     """``f(x)``, ``P(x)`` and ``f(x,y)``: a function of distinct letters."""
     if not is_unknown_function(expr):
@@ -181,10 +176,7 @@ def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
     arguments = call.args[1:] if call.op == "*" else call.args
     letters = chain.from_iterable(map(_letters, arguments))
     variables = dict.fromkeys(letter for letter in letters if not letter[0].isupper())
-    for at, name in enumerate(variables):
-        call = rename_symbol(call, name, f"?{at}")
-        value = rename_symbol(value, name, f"?{at}")
-    return call, value
+    return with_numbered(call, variables), with_numbered(value, variables)
 
 
 def _letters(expr: Expr) -> list[str]:
@@ -356,7 +348,7 @@ _STRICT = ("<", ">")
 
 def same_equation(a: Expr, b: Expr) -> bool:
     """Whether ``L=R`` is ``c(L'-R')=0`` for a constant c."""
-    return constant_ratio(_difference(a.args), _difference(b.args)) is not None
+    return constant_ratio(sub(*a.args), sub(*b.args)) is not None
 
 
 def same_inequality(a: Expr, b: Expr) -> bool:
@@ -368,13 +360,10 @@ def same_inequality(a: Expr, b: Expr) -> bool:
     return all(map(_same_link, first, second)) or all(map(_same_link, first, backwards))
 
 
-def _difference(sides: tuple[Expr, ...]) -> Expr:
-    return add([sides[0], neg(sides[1])])
-
-
 def _links(relation: Expr) -> list[tuple[Expr, str]]:
-    signs = relation.name.split()
-    return [(_difference(relation.args[at : at + 2]), sign) for at, sign in enumerate(signs)]
+    """The difference of each pair of neighbouring sides, and the sign between them."""
+    differences = starmap(sub, pairwise(relation.args))
+    return list(zip(differences, relation.name.split(), strict=True))
 
 
 def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
@@ -396,7 +385,7 @@ def constant_difference(a: Expr, b: Expr) -> bool:
     names = _common_letters(a, b)
     if not names:
         return False
-    gaps = _real_values(add([a, neg(b)]), names)
+    gaps = _real_values(sub(a, b), names)
     return _constant(gaps, at_least=MIN_RATIOS + 1) is not None
 
 

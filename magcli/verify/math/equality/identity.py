@@ -14,9 +14,19 @@ from random import Random
 from typing import Any
 
 from magcli.verify.loading import loading
-from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, Field, NotReal, Point, Undecided, evaluate, mp_field
+from magcli.verify.math.equality.evaluate import (
+    FLOAT_FIELD,
+    Ball,
+    Field,
+    NotReal,
+    Point,
+    Undecided,
+    evaluate,
+    is_real,
+    mp_field,
+)
 from magcli.verify.math.latex.answers import parse_answer
-from magcli.verify.math.latex.tree import INFINITY, Expr, Op, num
+from magcli.verify.math.latex.tree import INFINITY, Expr, Op, is_whole_number
 
 NUM_POINTS = 8
 MAX_POINTS = 20
@@ -90,8 +100,7 @@ def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thor
 
 
 def _compare(a: Expr, b: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> bool | None:
-    x = value_at(a, field, values, real=real)
-    y = value_at(b, field, values, real=real)
+    x, y = (value_at(side, field, values, real=real) for side in (a, b))
     if x in (None, "none") or y in (None, "none"):
         return None
     return agree_within_error(x, y, field)
@@ -135,27 +144,24 @@ def _in_field(ball: Ball, field: Field) -> Any:
 def rounds_to(decimal: Expr, exact: Expr) -> bool:
     """Whether a decimal of at least ``MIN_DIGITS`` digits is a non-terminating exact value rounded."""
     decimals = _num_decimals(decimal)
-    is_whole = exact.op == "num" and exact.number.denominator == 1
-    if not decimals or _num_decimals(exact) or is_whole:
+    if not decimals or _num_decimals(exact) or is_whole_number(exact):
         return False
     field = mp_field(BITS[0])
+    ball = value_at(exact, field, {}, real=False)
+    if ball in (None, "none") or not is_real(ball.value):
+        return False
     # One unit of the last digit to either side, as the decimal may also be truncated.
     unit = Fraction(1, 10**decimals)
-    sides = (exact, num(decimal.number - unit), num(decimal.number + unit))
-    balls = [value_at(side, field, {}, real=False) for side in sides]
-    if any(ball is None or ball == "none" for ball in balls):
-        return False
-    value, low, high = (_in_field(ball, field) for ball in balls)
-    is_complex = hasattr(value, "_mpc_")  # a complex number of mpmath
-    return bool(not is_complex and low < value < high)
+    low, high = (field.real(decimal.number + gap) for gap in (-unit, unit))
+    return bool(low < _in_field(ball, field) < high)
 
 
 def _num_decimals(expr: Expr) -> int:
     """The number of decimals of a long decimal; 0 for other numbers."""
-    if expr.op != "num" or expr.number.denominator == 1:
+    if expr.op != "num" or is_whole_number(expr):
         return 0
     bottom = expr.number.denominator
-    # A decimal terminates if its denominator has no other factors than 2 and 5.
+    # A decimal terminates if its denominator has no other factors than 2 and 5; each factor 2 is a zero bit at its end.
     twos = (bottom & -bottom).bit_length() - 1
     rest = bottom >> twos
     fives = 0
@@ -201,6 +207,7 @@ def _counting(expr: Expr) -> frozenset[str]:
     if expr.op == "f" and expr.name in _COUNTING:
         return names | symbols(expr)
     if expr.op == "^":
+        # (-1)^n is meant for whole n, where it is a sign.
         base, exponent = expr.args
         if base.op == "num" and base.number < 0:
             return names | symbols(exponent)
@@ -213,18 +220,21 @@ def sample_points(
     """Fixed points for the symbols: positive, negative, mixed signs, small, large; one empty point without symbols."""
     ordered = sorted(names)
     for index in range(points if names else 1):
+        # A seed for each point: the points of as many letters are always the same.
         random = Random(index * 1_000 + len(names))
         yield {name: _coordinate(random, index, counting=name in counting) for name in ordered}
 
 
 def _coordinate(random: Random, index: int, *, counting: bool) -> Fraction:
     if counting:
+        # Later points are larger, so that they differ from the first ones.
         return Fraction(random.randint(2 + index, 9 + index))
     # The denominator decides the size, as all numerators have three digits; primes hardly occur in answers.
     usual = 331 if index < NUM_POINTS else 53
     denominator = {3: 1009, 4: 1013, 6: 83}.get(index, usual)
     size = Fraction(random.randint(101, 997), denominator)
     if index >= NUM_POINTS:
+        # Larger ones, mostly positive, where roots and logarithms have values.
         return -size if index % 3 == 0 else size
     negative = index == 1 or (index in (2, 5, 7) and random.random() < 0.5)
     return -size if negative else size
@@ -270,6 +280,7 @@ def closed_form(expr: Expr) -> Expr | None:
         summed = summed.args[0][0]
     if summed.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.oo, sympy.zoo, sympy.nan):
         return None
+    # Back through LaTeX, so that the sum is read as if it were an answer.
     parsed = parse_answer(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
     return None if parsed.op == "raw" else parsed
 
@@ -295,6 +306,7 @@ def _sympy_call(expr: Expr, sympy: Any) -> Any:
 
 def _sympy_series(expr: Expr, sympy: Any) -> Any:
     letter, low, high, body = expr.args
+    # SymPy sums more series if it knows that the index is an integer.
     index = sympy.Symbol(letter.name, integer=True)
     term = _to_sympy(body, sympy).subs(sympy.Symbol(letter.name), index)
     kind = sympy.Sum if expr.op == "sum" else sympy.Product

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from functools import reduce
 
-from magcli.verify.math.equality.equations import is_name
+from magcli.verify.math.equality.equations import is_assignment
 from magcli.verify.math.equality.identity import same_value
 from magcli.verify.math.latex.clock import same_time
 from magcli.verify.math.latex.dates import abbreviates
-from magcli.verify.math.latex.tree import E, Expr, I, div, mul, num, sym
+from magcli.verify.math.latex.tree import ZERO, Expr, div, is_whole_number, letter_value, mul, sym
 from magcli.verify.math.latex.wording import is_letters
 
 LABELS = frozenset("ABCDEFGHIJ")
@@ -71,9 +71,9 @@ def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
         return b.name != "or" and sorted(labels) == sorted(a.name), "choice"
     few_letters = a.name.isalpha() and a.name.isascii() and len(a.name) <= MAX_FACTORS
     if few_letters and b.op not in ("num", "rel", "unit"):
-        product = reduce(mul, map(_letter, a.name))
+        product = reduce(mul, map(letter_value, a.name))
         return values(product, b)
-    if b.op == "rel" and b.name == "=" and is_name(b.args[0]):
+    if is_assignment(b):
         return inner(a, b.args[1])
     return False, "words"
 
@@ -91,10 +91,6 @@ def _same_words(name: str, other: str) -> bool:
     return words.lower() == other_words.lower()
 
 
-def _letter(name: str) -> Expr:
-    return {"i": I, "e": E}.get(name, sym(name))
-
-
 def bases(a: Expr, b: Expr, _: ComparePart) -> Decision:
     """Numbers in a base by their digits; the default is base ten."""
     number, other = _digits_and_base(a), _digits_and_base(b)
@@ -106,7 +102,7 @@ def _digits_and_base(expr: Expr) -> tuple[str, str] | None:
     if expr.op == "base":
         digits, _, base = expr.name.partition("_")
         return digits.lstrip("0").lower(), base
-    if expr.op == "num" and expr.number.denominator == 1:
+    if is_whole_number(expr):
         return str(expr.number), "10"
     return None
 
@@ -123,15 +119,14 @@ def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if a.op != "ratio":
         a, b = b, a
     if b.op == "rel":
-        named = b.name == "=" and is_name(b.args[0])
-        return inner(a, b.args[1]) if named else (False, "literal")
+        return inner(a, b.args[1]) if is_assignment(b) else (False, "literal")
     names = {a.name, b.name}
     if names & {"time", "clock"}:
         # Two equal times in one notation are one tree, which is not compared again.
         return a.op == b.op and "clock" in names and same_time(a, b), "literal"
     if b.op == "ratio":
         # With a term 0 the cross products would be equal whatever the other terms are.
-        if len(a.args) != len(b.args) or num(0) in a.args + b.args:
+        if len(a.args) != len(b.args) or ZERO in a.args + b.args:
             return False, "literal"
         return _are_proportional(a.args, b.args), "ratio"
     is_fraction = b.op == "/" or (b.op == "num" and b.number.denominator > 1)

@@ -1,7 +1,7 @@
 """Conversions, units written as letters, and vectors: the parts of quantities besides their numbers."""
 
 from magcli.verify.math.equality.identity import same_value, symbols
-from magcli.verify.math.latex.tree import ONE, PI, Expr, I, add, div, mul, num, sym
+from magcli.verify.math.latex.tree import ONE, PI, Expr, I, add, div, is_whole_number, mul, num, sym
 from magcli.verify.math.latex.units import SYMBOLS, format_units
 
 MAX_UNIT_LETTERS = 8
@@ -46,7 +46,8 @@ def _split_letters(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Ex
         return ONE
     if expr.op == "^" and expr.args[0].op == "sym" and expr.args[1].op == "num":
         letter, exponent = expr.args
-        if exponent.number.denominator != 1:
+        # No unit has a root.
+        if not is_whole_number(exponent):
             return None
         return _split_letters(letter, power * int(exponent.number), letters)
     if expr.op in ("*", "/"):
@@ -70,12 +71,13 @@ def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]
     if not letters:
         return [{}]
     readings = []
+    # Every length that the symbol at the front may have, with every reading of the letters after it.
     for size in range(1, min(_MAX_SYMBOL_LENGTH, len(letters)) + 1):
         symbol = letters[:size]
         name = SYMBOLS.get("".join(letter for letter, _ in symbol))
         if not name:
             continue
-        # The power of a symbol stands at its last letter; below a fraction bar the others have -1.
+        # The power of a symbol stands at its last letter; below a fraction bar the other letters have -1.
         *before, power = (exponent for _, exponent in symbol)
         if any(exponent != 1 and not (exponent == -1 and power < 0) for exponent in before):
             continue
@@ -115,6 +117,7 @@ def same_vector(a: Expr, b: Expr) -> bool:
     # i alone may be the imaginary unit.
     if not ({"?j", "?k"} & symbols(total) or _has_unit_vector(combined)):
         return False
+    # A vector of two entries has no k.
     terms = [mul(cell, sym(f"?{letter}")) for cell, letter in zip(cells, "ijk", strict=False)]
     return same_value(total, add(terms)) is True
 
@@ -129,4 +132,4 @@ def _unit_vectors(expr: Expr) -> Expr:
     for letter, spellings in zip("ijk", _UNIT_VECTORS, strict=True):
         if expr in spellings:
             return sym(f"?{letter}")
-    return expr._replace(args=tuple(_unit_vectors(arg) for arg in expr.args)) if expr.args else expr
+    return expr._replace(args=tuple(map(_unit_vectors, expr.args)))

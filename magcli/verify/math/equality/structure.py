@@ -4,7 +4,8 @@ Every rule is symmetric and returns the name of the comparison that decided: ``n
 ``structure``, ``region``, ``equation``, ``words``, ``choice``, ``literal``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from magcli.verify.math.equality.equations import (
     ARITHMETIC,
@@ -26,7 +27,19 @@ from magcli.verify.math.equality.names import by_name, names_structure, ordered_
 from magcli.verify.math.equality.parameters import WHOLE, bound, expand_signs, is_whole, matched, shifted
 from magcli.verify.math.equality.quantities import entries, in_radians, is_converted, same_vector, strip_unit
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
-from magcli.verify.math.latex.tree import Expr, Op, add, mul, num, rename_symbol, sym
+from magcli.verify.math.latex.tree import (
+    ZERO,
+    Expr,
+    Op,
+    add,
+    equals,
+    is_equation,
+    is_whole_number,
+    mul,
+    rename_symbol,
+    right_side,
+    sym,
+)
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, compatible
 
 MAX_NESTING = 8
@@ -41,6 +54,7 @@ _PARTED: frozenset[Op] = frozenset(("list", "set", "tuple"))
 
 def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Decision:
     """Whether two answers are the same, and which comparison decided."""
+    # What cannot be parsed is compared as text elsewhere.
     if a == b:
         return a.op != "raw", "number" if a.op == "num" else "same"
     if depth == 0:
@@ -55,13 +69,16 @@ def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Decision:
     return values(a, b)
 
 
+def are_same(a: Expr, b: Expr, depth: int) -> bool:
+    """Whether two parts of answers are the same."""
+    return same(a, b, depth)[0]
+
+
 def _drop_assignment(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     """``x=5`` compared with a single answer is 5; ``x \\in \\{1,2\\}`` compared with a list is that set."""
-    value = _value_beside(a, b)
-    if value is not None:
+    if value := _value_beside(a, b):
         return value, b
-    value = _value_beside(b, a)
-    return (a, b) if value is None else (a, value)
+    return a, _value_beside(b, a) or b
 
 
 def _value_beside(named: Expr, other: Expr) -> Expr | None:
@@ -72,7 +89,7 @@ def _value_beside(named: Expr, other: Expr) -> Expr | None:
         name, value = named.args
         is_set = value.op == "set" and (named.name == r"\in" or is_name(name))
         return value if is_set else None
-    if named.name == "=" and other.op in _SINGLE:
+    if is_equation(named) and other.op in _SINGLE:
         name, value = _name_first(named).args
         return value if is_name(name) else None
     return None
@@ -84,9 +101,7 @@ def _families(a: Expr, b: Expr, depth: int) -> Decision:
     whole = is_whole(a, b)
     real = a.name == b.name == "R"
     for x, y in matched(a, b):
-        if same(x, y, depth)[0]:
-            return True, "parameter"
-        if (whole and _progressions(x, y)) or (real and same_line(x, y)):
+        if are_same(x, y, depth) or (whole and _progressions(x, y)) or (real and same_line(x, y)):
             return True, "parameter"
     return False, "parameter"
 
@@ -109,6 +124,7 @@ def _units(a: Expr, b: Expr, depth: int) -> Decision:
         value = strip_unit(b, a.name)
         if value is not None:
             return same(body, value, depth)
+    # Before the names of units are compared, as these two alone are converted.
     if {a.name, b.name} == {"degree", "radian"} and a.op == b.op:
         degrees, radians = (a, b) if a.name == "degree" else (b, a)
         return same_value(in_radians(degrees.args[0]), radians.args[0]) is True, "unit"
@@ -135,23 +151,27 @@ def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
 
 
 def _relations(a: Expr, b: Expr, depth: int) -> Decision:
-    if a.op == b.op == "rel" and a.name == b.name:
-        if a.name in _STRUCTURAL:
-            return _structural(a, b, depth), "relation"
-        if a.name == "=":
-            return _equations(_name_first(a), _name_first(b), depth)
+    if a.op == b.op == "rel" and a.name == b.name and a.name in _STRUCTURAL:
+        return _structural(a, b, depth), "relation"
+    if is_equation(a) and is_equation(b):
+        return _equations(_name_first(a), _name_first(b), depth)
     for one, other in ((a, b), (b, a)):
-        is_equation = one.op == "rel" and one.name == "="
-        if is_equation and (other.op != "rel" or region(other) is not None):
+        if is_equation(one) and (other.op != "rel" or region(other) is not None):
             return _equation_with_value(_name_first(one), other, depth)
-    x, y = region(a), region(b)
-    if x is not None and y is not None:
-        return same_region(x, y), "region"
+    if decision := _regions(a, b):
+        return decision
+    # Only after the regions: x \in (0,1) is 0<x<1.
     if r"\in" in (a.name, b.name):
         return _memberships(a, b, depth)
     if a.op == b.op == "rel":
         return same_inequality(a, b), "inequality"
     return _structures(a, b, depth) if {a.op, b.op} & _PARTED else (False, "relation")
+
+
+def _regions(a: Expr, b: Expr) -> Decision | None:
+    """Two answers that describe regions of the real line; None if one of them does not."""
+    x, y = region(a), region(b)
+    return (same_region(x, y), "region") if x is not None and y is not None else None
 
 
 def _equation_with_value(equation: Expr, other: Expr, depth: int) -> Decision:
@@ -195,8 +215,8 @@ def _equations(a: Expr, b: Expr, depth: int) -> Decision:
             return same(*named_values, depth)
     if all(side.op in ARITHMETIC for side in a.args + b.args):
         return same_equation(a, b), "equation"
-    # The sides of other equations cannot be subtracted.
-    return same(left, other_left, depth)[0] and same(value, other_value, depth)[0], "equation"
+    # The sides of other equations, as those of sets, cannot be subtracted.
+    return are_same(left, other_left, depth) and are_same(value, other_value, depth), "equation"
 
 
 def _memberships(a: Expr, b: Expr, depth: int) -> Decision:
@@ -208,16 +228,15 @@ def _memberships(a: Expr, b: Expr, depth: int) -> Decision:
 
 
 def _sets(a: Expr, b: Expr, depth: int) -> Decision:
-    x, y = region(a), region(b)
-    if x is not None and y is not None:
-        return same_region(x, y), "region"
+    if decision := _regions(a, b):
+        return decision
     if a.op == b.op and a.op in (r"\cup", r"\cap"):
         return _any_order(_flatten(a, a.op), _flatten(b, a.op), depth), "structure"
     if a.op == b.op == "builder" and len(a.args) == len(b.args):
         head, *conditions = bound(a).args
         other_head, *other_conditions = bound(b).args
-        same_head = same(head, other_head, depth)[0]
-        return same_head and _any_order(tuple(conditions), tuple(other_conditions), depth), "structure"
+        same_head = are_same(head, other_head, depth)
+        return same_head and _any_order(conditions, other_conditions, depth), "structure"
     if a.op == b.op == r"\setminus":
         return _in_order(a.args, b.args, depth)
     if "rel" in (a.op, b.op):
@@ -229,10 +248,7 @@ def _flatten(expr: Expr, op: Op) -> tuple[Expr, ...]:
     """The operands of nested operations of one kind, ``A \\cup (B \\cup C)``."""
     if expr.op != op:
         return (expr,)
-    operands: list[Expr] = []
-    for arg in expr.args:
-        operands.extend(_flatten(arg, op))
-    return tuple(operands)
+    return tuple(chain.from_iterable(_flatten(arg, op) for arg in expr.args))
 
 
 def _structures(a: Expr, b: Expr, depth: int) -> Decision:
@@ -299,9 +315,8 @@ def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
 
     Inequalities without a conjunction (``x>0, y>0``) are joined by ``and``.
     """
-    x, y = region(a), region(b)
-    if x is not None and y is not None:
-        return same_region(x, y), "region"
+    if decision := _regions(a, b):
+        return decision
     restricted = has_inequalities(a) or has_inequalities(b)
     if a.op == b.op == "list":
         unwritten = "and" if restricted else ""
@@ -359,13 +374,14 @@ def _coordinates(a: Expr, b: Expr, depth: int) -> Decision:
     return _in_order(in_name_order(a.args), in_name_order(b.args), depth)
 
 
-def _in_order(a: "tuple[Expr, ...] | list[Expr]", b: "tuple[Expr, ...] | list[Expr]", depth: int) -> Decision:
+def _in_order(a: Sequence[Expr], b: Sequence[Expr], depth: int) -> Decision:
+    """Parts in pairs, in the order in which they are written."""
     if len(a) != len(b):
         return False, "structure"
-    return all(same(x, y, depth)[0] for x, y in zip(a, b, strict=True)), "structure"
+    return all(are_same(x, y, depth) for x, y in zip(a, b, strict=True)), "structure"
 
 
-def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
+def _any_order(a: Sequence[Expr], b: Sequence[Expr], depth: int) -> bool:
     """Whether the parts match one to one; identical ones are paired first, for speed."""
     left, rest = list(b), []
     for part in a:
@@ -373,7 +389,7 @@ def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
             left.remove(part)
         else:
             rest.append(part)
-    return _match_all(rest, left, lambda x, y: same(x, y, depth)[0])
+    return _match_all(rest, left, lambda x, y: are_same(x, y, depth))
 
 
 def _match_all(a: Iterable[Expr], b: Iterable[Expr], equal: Callable[[Expr, Expr], bool]) -> bool:
@@ -407,11 +423,13 @@ def _is_identity_times(matrix: Expr, expr: Expr, depth: int) -> bool:
     factor, size = multiple_of_identity(expr), len(matrix.args)
     if factor is None or any(len(row.args) != size for row in matrix.args):
         return False
-    rows = []
-    for i in range(size):
-        cells = (factor if i == j else num(0) for j in range(size))
-        rows.append(Expr("row", tuple(cells)))
-    return _matrices(matrix, Expr("matrix", tuple(rows)), depth)[0]
+    for i, row in enumerate(matrix.args):
+        wanted = [ZERO] * size
+        # The other cells of the row are off the diagonal.
+        wanted[i] = factor
+        if not _in_order(row.args, wanted, depth)[0]:
+            return False
+    return True
 
 
 def _cases(a: Expr, b: Expr, depth: int) -> Decision:
@@ -429,8 +447,9 @@ def _formulas(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op != b.op or len(a.args) != len(b.args):
         return False, "logic"
     if a.op in ("forall", "exists"):
+        # Nested quantifiers are compared at lower depths, so that each letter has a number of its own.
         x, y = (rename_symbol(side, side.args[0].name, f"?{depth}") for side in (a, b))
-        return all(same(p, q, depth)[0] for p, q in zip(x.args, y.args, strict=True)), "logic"
+        return _in_order(x.args, y.args, depth)[0], "logic"
     return _any_order(_flatten(a, a.op), _flatten(b, b.op), depth), "logic"
 
 
@@ -439,8 +458,8 @@ def _residues(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op != b.op:
         return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
     (value, modulus), (other_value, other_modulus) = a.args, b.args
-    if any(part.op != "num" or part.number.denominator != 1 for part in (*a.args, *b.args)):
-        return same(modulus, other_modulus, depth)[0] and same(value, other_value, depth)[0], "residue"
+    if not all(map(is_whole_number, a.args + b.args)):
+        return are_same(modulus, other_modulus, depth) and are_same(value, other_value, depth), "residue"
     size = abs(modulus.number)
     if size != abs(other_modulus.number) or size == 0:
         return False, "residue"
@@ -449,12 +468,13 @@ def _residues(a: Expr, b: Expr, depth: int) -> Decision:
 
 def _as_family(expr: Expr) -> Expr:
     r"""``n \equiv 3 \pmod 7`` as ``n=3+7r, r \in \mathbb{Z}``; anything else unchanged."""
-    residue = expr.args[1] if expr.op == "rel" and expr.name == "=" else expr
+    residue = right_side(expr)
     if residue.op != "residue":
         return expr
+    remainder, modulus = residue.args
     letter = sym("?r")
-    value = add([residue.args[0], mul(residue.args[1], letter)])
-    body = value if residue is expr else expr._replace(args=(expr.args[0], value))
+    value = add([remainder, mul(modulus, letter)])
+    body = value if residue is expr else equals(expr.args[0], value)
     return Expr("family", (body, letter), "Z")
 
 

@@ -49,6 +49,11 @@ def num(value: Fraction | int) -> Expr:
     return Expr("num", number=Fraction(value))
 
 
+def is_whole_number(expr: Expr) -> bool:
+    """Whether a node is an integer."""
+    return expr.op == "num" and expr.number.denominator == 1
+
+
 def sym(name: str) -> Expr:
     """A letter, or another name without parts."""
     return Expr("sym", name=name)
@@ -106,6 +111,11 @@ def neg(a: Expr) -> Expr:
     return mul(MINUS_ONE, a)
 
 
+def sub(a: Expr, b: Expr) -> Expr:
+    """A difference, as the sum with the negative."""
+    return add([a, neg(b)])
+
+
 def div(a: Expr, b: Expr) -> Expr:
     """A quotient; division by zero stays a tree without value."""
     if a.op == b.op == "num" and b.number and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
@@ -143,9 +153,21 @@ def function(name: str, *args: Expr) -> Expr:
     return Expr("f", args, name)
 
 
+def is_unknown_function(expr: Expr) -> bool:
+    """Whether an expression is a function that is only a letter: ``f(x)``, but not ``P(x)``, which is a product."""
+    return expr.op == "f" and expr.name.startswith("?")
+
+
 def rename_symbol(expr: Expr, name: str, new: str) -> Expr:
     """The expression with a symbol renamed."""
     return substitute(expr, sym(name), sym(new))
+
+
+def with_numbered(expr: Expr, letters: Iterable[str]) -> Expr:
+    """The expression with ``?0``, ``?1``, .. for its letters, whose names are arbitrary."""
+    for at, letter in enumerate(letters):
+        expr = rename_symbol(expr, letter, f"?{at}")
+    return expr
 
 
 def substitute(expr: Expr, old: Expr, new: Expr) -> Expr:
