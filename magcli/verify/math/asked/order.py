@@ -3,11 +3,11 @@
 import re
 from functools import lru_cache
 
+from magcli.verify.math.asked.requests import MAX_QUESTION
 from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.tree import Expr
 
 _LISTS = ("list", "set")
-MAX_QUESTION = 20_000
 
 _SENTENCE_END = re.compile(r"(?<=[.?!;])\s+|[。？！；\n]+")
 _ANY_ORDER = re.compile(

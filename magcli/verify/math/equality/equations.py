@@ -133,6 +133,13 @@ def _is_application(expr: Expr) -> bool:
     return expr.op == "*" and all(a.op == "sym" for a in expr.args) and expr.args[0].name.isupper()
 
 
+def name_first(relation: Expr) -> Expr:
+    """``5=x`` as ``x=5``."""
+    left, right = relation.args
+    turned = is_name(right) and not (is_name(left) or is_function(left))
+    return relation._replace(args=(right, left)) if turned else relation
+
+
 def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
     """The values of two assignments to one name, with the arguments of functions renamed; None for two names.
 

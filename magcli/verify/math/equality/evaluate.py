@@ -7,16 +7,21 @@ explain never counts as one, and neither does agreement beyond the precision.
 
 import cmath
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import cache, partial
+from itertools import count
 from typing import Any, NamedTuple
 
-from magcli.verify.math.latex.tree import INFINITY, PI, Expr, Op, function, num
+from magcli.verify.math.latex.tree import INFINITY, PI, Expr, Op, function, num, num_bits
 
 MAX_STEPS = 30_000
 """Evaluation steps of one comparison, over all its parts."""
+MAX_TERMS = 500
+"""Longer sums and products have no value."""
+MAX_LOG = 1e5
+"""Larger powers of e are not evaluated."""
 MAX_BITS = 20_000
 """Maximum size of an exact value."""
 
@@ -47,17 +52,8 @@ class Field(NamedTuple):
     e: Any
 
 
-class Meter:
-    """Counts the evaluation steps of one comparison, over all its parts."""
-
-    __slots__ = ("steps",)
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-
-METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
-"""The meter of the current comparison; without one, every point has its own."""
+METER: ContextVar[Iterator[int] | None] = ContextVar("meter", default=None)
+"""Counts the evaluation steps of the current comparison, over all its parts; without it, every point has its own."""
 
 
 class Point:
@@ -68,11 +64,10 @@ class Point:
     def __init__(self, field: Field, values: Mapping[str, Fraction], *, real: bool) -> None:
         self.field, self.real = field, real
         self.values = dict(values)
-        self.meter = METER.get() or Meter()
+        self.meter = METER.get() or count(1)
 
 
-_COMPLEX_NAMES = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
-_PLAIN = ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", *_COMPLEX_NAMES)
+_PLAIN = ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh")
 
 
 def _either(name: str) -> Callable[[Any], Any]:
@@ -90,11 +85,9 @@ def _either(name: str) -> Callable[[Any], Any]:
     return apply
 
 
-# Four times the rounding unit, as functions of the C library may be off by more than that.
-_FLOAT_EPSILON = 2.0**-51
-FLOAT_FIELD = Field(
-    float, complex, {name: _either(name) for name in _PLAIN} | {"gamma": math.gamma}, _FLOAT_EPSILON, math.pi, math.e
-)
+_FLOAT_FUNCTIONS = {name: _either(name) for name in _PLAIN} | {"gamma": math.gamma}
+# The epsilon is four times the rounding unit, as functions of the C library may be off by more than that.
+FLOAT_FIELD = Field(float, complex, _FLOAT_FUNCTIONS, 2.0**-51, math.pi, math.e)
 
 
 @cache
@@ -180,13 +173,9 @@ def divide(a: Ball, b: Ball, point: Point) -> Ball:
 
 def check_size(value: Fraction) -> Fraction:
     """The fraction; raises Undecided beyond ``MAX_BITS``."""
-    if _num_bits(value) > MAX_BITS:
+    if num_bits(value) > MAX_BITS:
         raise Undecided("too-large")
     return value
-
-
-def _num_bits(value: Fraction) -> int:
-    return value.numerator.bit_length() + value.denominator.bit_length()
 
 
 def is_real(value: Any) -> bool:
@@ -197,10 +186,6 @@ def is_real(value: Any) -> bool:
     return not is_mpmath_complex and not isinstance(value, complex)
 
 
-MAX_TERMS = 500
-"""Longer sums and products have no value."""
-
-
 def evaluate(expr: Expr, point: Point) -> Ball:
     """The value of an expression.
 
@@ -208,8 +193,7 @@ def evaluate(expr: Expr, point: Point) -> Ball:
         Undecided: it does not exist or cannot be computed.
         NotReal: the point is real and the value is not.
     """
-    point.meter.steps += 1
-    if point.meter.steps > MAX_STEPS:
+    if next(point.meter) > MAX_STEPS:
         raise Undecided("too-large")
     if expr.op == "num":
         return Ball(expr.number)
@@ -248,7 +232,7 @@ def _power(expr: Expr, point: Point) -> Ball:
     base, exponent = (evaluate(arg, point) for arg in expr.args)
     n = exponent.value
     if are_exact(base, exponent) and n.denominator == 1:
-        bits = _num_bits(base.value)
+        bits = num_bits(base.value)
         if abs(n) * bits <= MAX_BITS:
             return Ball(base.value ** int(n))
     x = to_field(base, point)
@@ -298,9 +282,7 @@ def _series(expr: Expr, point: Point) -> Ball:
         samples = [_term(body, letter.name, k, point) for k in (5, 8, 13)]
         return uninterpreted(f"?{expr.op}", [evaluate(low, point), *samples], point)
     first, last = evaluate(low, point).value, evaluate(high, point).value
-    if not isinstance(first, Fraction) or not isinstance(last, Fraction):
-        raise Undecided("bounds")
-    if first.denominator != 1 or last.denominator != 1:
+    if not all(isinstance(bound, Fraction) and bound.denominator == 1 for bound in (first, last)):
         raise Undecided("bounds")
     if last - first > MAX_TERMS:
         raise Undecided("too-large")
@@ -339,18 +321,13 @@ _RULES: dict[Op, Callable[[Expr, Point], Ball]] = {
 }
 
 
-MAX_LOG = 1e5
-"""Larger powers of e are not evaluated."""
-
-
 def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
     """A rational power; odd roots of negative numbers are real, even ones are not."""
     may_be_zero = abs(x.value) <= x.error
     if may_be_zero:
         if n <= 0:
             raise Undecided("no-value")
-        zero = x.value * 0
-        return Ball(zero, (abs(x.value) + x.error) ** float(n))
+        return Ball(x.value * 0, (abs(x.value) + x.error) ** float(n))
     if n.denominator == 1:
         if abs(n) * abs(_log_size(x.value)) > MAX_LOG:
             raise Undecided("too-large")
@@ -445,12 +422,15 @@ def analytic(name: str, x: Ball, point: Point) -> Ball:
     except ZeroDivisionError:
         # At an end of their domain, where the slope is infinite, asin, acos and acosh behave as square roots.
         return rounded(value, x.error**0.5 * 4, point)
-    return rounded(value, 2 * slope * x.error + 4 * abs(value) * point.field.epsilon, point)
+    # With margins, as the slope is that at one point, and functions are rounded less well than operations.
+    error_by_argument = 2 * slope * x.error
+    rounding_error = 4 * abs(value) * point.field.epsilon
+    return rounded(value, error_by_argument + rounding_error, point)
 
 
 def _integer_part(name: str, arguments: list[Ball], point: Point) -> Ball:
     x = to_field(arguments[0], point)
-    low, high = Fraction(_floor(x.value - x.error)), Fraction(_floor(x.value + x.error))
+    low, high = (Fraction(_floor(x.value + gap)) for gap in (-x.error, x.error))
     # An integer within the error leaves the value open; without one, ceil is floor + 1.
     if low != high:
         raise Undecided("absorbed")

@@ -10,6 +10,7 @@ positive integers.
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -36,6 +37,8 @@ BITS = (170, 700)
 AGREEMENT = Fraction(1, 10**30)
 MIN_DIGITS = 10
 """Significant digits from which a decimal equals a value that it rounds."""
+MIN_DECIMALS, MAX_DECIMALS = 6, 59
+"""Digits after the point of a decimal that may round a value."""
 _STEPS = ("floor", "ceil")
 _COUNTING = frozenset(("factorial", "binom", "perm", "gcd", "lcm", "mod"))
 
@@ -49,11 +52,16 @@ def same_value(a: Expr, b: Expr) -> bool | None:
     if contains(a, "inf") or contains(b, "inf"):
         return False
     names = symbols(a) | symbols(b)
-    are_equal = _agreements(a, b, names)
-    if are_equal is False and not names:
+    agree = _agreements(a, b, names)
+    if agree is False and not names:
         # 3.14159265359 for pi
         return rounds_to(a, b) or rounds_to(b, a)
-    return are_equal
+    return agree
+
+
+def are_equal(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are surely equal."""
+    return same_value(a, b) is True
 
 
 def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
@@ -161,15 +169,11 @@ def _num_decimals(expr: Expr) -> int:
     if expr.op != "num" or is_whole_number(expr):
         return 0
     bottom = expr.number.denominator
-    # A decimal terminates if its denominator has no other factors than 2 and 5; each factor 2 is a zero bit at its end.
-    twos = (bottom & -bottom).bit_length() - 1
-    rest = bottom >> twos
-    fives = 0
-    while rest % 5 == 0:
-        rest //= 5
-        fives += 1
-    decimals = max(twos, fives)
-    if rest != 1 or not 6 <= decimals < 60:
+    # A decimal with n digits after the point has a denominator that divides 10^n.
+    if 10**MAX_DECIMALS % bottom:
+        return 0
+    decimals = next(n for n in count(1) if 10**n % bottom == 0)
+    if decimals < MIN_DECIMALS:
         return 0
     significant_digits = str(abs(expr.number.numerator) * 10**decimals // bottom)
     return decimals if len(significant_digits) >= MIN_DIGITS else 0

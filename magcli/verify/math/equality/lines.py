@@ -3,7 +3,7 @@ r"""Lines, spans and coordinates: one set of points under several descriptions."
 from itertools import combinations
 
 from magcli.verify.math.equality.equations import in_name_order, is_assignment
-from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.equality.identity import are_equal, symbols
 from magcli.verify.math.equality.parameters import at_index, by_entries, is_linear, progression
 from magcli.verify.math.equality.quantities import entries
 from magcli.verify.math.latex.tree import ZERO, Expr, is_equation, mul, rename_symbol, sub
@@ -52,15 +52,13 @@ def _start_and_step(cells: Vector) -> tuple[Vector, Vector]:
 
 
 def _is_zero(vector: Vector) -> bool:
-    return all(same_value(cell, ZERO) is True for cell in vector)
+    return all(are_equal(cell, ZERO) for cell in vector)
 
 
 def _parallel(step: Vector, other: Vector) -> bool:
     """Whether all 2x2 determinants of two vectors are 0."""
-    for i, j in combinations(range(len(step)), 2):
-        if same_value(mul(step[i], other[j]), mul(step[j], other[i])) is not True:
-            return False
-    return True
+    pairs = combinations(range(len(step)), 2)
+    return all(are_equal(mul(step[i], other[j]), mul(step[j], other[i])) for i, j in pairs)
 
 
 def is_multiple(a: Expr, b: Expr) -> bool:
@@ -98,6 +96,6 @@ def multiple_of_identity(expr: Expr) -> Expr | None:
         return None
     renamed = rename_symbol(expr, name, "?0")
     # With a term beside the multiple of I, the value at 0 is that term.
-    if not is_linear(renamed) or same_value(at_index(renamed, 0), ZERO) is not True:
+    if not is_linear(renamed) or not are_equal(at_index(renamed, 0), ZERO):
         return None
     return at_index(renamed, 1)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import reduce
 
 from magcli.verify.math.equality.equations import is_assignment
-from magcli.verify.math.equality.identity import same_value
+from magcli.verify.math.equality.identity import are_equal, same_value
 from magcli.verify.math.latex.clock import same_time
 from magcli.verify.math.latex.dates import abbreviates
 from magcli.verify.math.latex.tree import ZERO, Expr, div, is_whole_number, letter_value, mul, sym
@@ -22,11 +22,11 @@ ComparePart = Callable[[Expr, Expr], Decision]
 
 def values(a: Expr, b: Expr) -> Decision:
     """Expressions by their values."""
-    are_equal = same_value(a, b)
-    path = "undecided" if are_equal is None else "numeric"
+    agree = same_value(a, b)
+    path = "undecided" if agree is None else "numeric"
     if a.op == b.op == "num":
         path = "number"
-    return are_equal is True, path
+    return agree is True, path
 
 
 def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
@@ -50,13 +50,14 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if b.op == "matrix":
         # I may be the identity.
         return inner(letter, b)
-    is_only_element = b.op == "set" and len(b.args) == 1 and inner(a, b.args[0])[0]
-    return is_only_element, "choice"
+    is_singleton = b.op == "set" and len(b.args) == 1
+    return is_singleton and inner(a, b.args[0])[0], "choice"
 
 
 def _lists_a_label(value: Expr) -> bool:
     """Whether the value of a choice is a list with a capital letter in it."""
-    return value.op == "list" and any(part.op in ("sym", "const") and part.name in LABELS for part in value.args)
+    letters = {part.name for part in value.args if part.op in ("sym", "const")}
+    return value.op == "list" and not LABELS.isdisjoint(letters)
 
 
 def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
@@ -111,7 +112,7 @@ def _are_proportional(terms: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool
     """Whether two ratios of equally many terms are equal: ``x : first`` is ``y : other_first`` for every pair."""
     first, other_first = terms[0], others[0]
     pairs = zip(terms, others, strict=True)
-    return all(same_value(mul(x, other_first), mul(y, first)) is True for x, y in pairs)
+    return all(are_equal(mul(x, other_first), mul(y, first)) for x, y in pairs)
 
 
 def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
@@ -132,4 +133,4 @@ def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     is_fraction = b.op == "/" or (b.op == "num" and b.number.denominator > 1)
     if not is_fraction or len(a.args) != 2:
         return False, "ratio"
-    return same_value(div(*a.args), b) is True, "ratio"
+    return are_equal(div(*a.args), b), "ratio"

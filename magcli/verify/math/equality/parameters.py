@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import chain, permutations
 
 from magcli.verify.math.equality.evaluate import NotReal, Undecided
-from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.equality.identity import are_equal, symbols
 from magcli.verify.math.equality.regions import as_float
 from magcli.verify.math.latex.tree import (
     PI,
@@ -24,6 +24,7 @@ from magcli.verify.math.latex.tree import (
     mul,
     neg,
     num,
+    parts_of,
     power,
     right_side,
     sub,
@@ -84,7 +85,7 @@ def bound(builder: Expr) -> Expr:
     if head.op == "rel":
         # {x \in \mathbb{R} : ...}
         head = head.args[0]
-    letters = head.args if head.op == "tuple" else (head,)
+    letters = parts_of(head, "tuple")
     if any(letter.op != "sym" for letter in letters):
         return builder
     return with_numbered(builder, (letter.name for letter in letters))
@@ -102,7 +103,7 @@ def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
         counts_periods = names <= WHOLE and _is_periodic(a) and _is_periodic(b)
         moves_point = names <= _REAL and _moves(a, name) and _moves(b, other_name)
         if counts_periods or moves_point:
-            yield _aligned(a, [name], b, [other_name])
+            yield _aligned(a, only_in_a, b, only_in_b)
     mine, theirs = _integration_constants(x, y), _integration_constants(y, x)
     if not 0 < len(mine) == len(theirs) <= MAX_PARAMETERS:
         return
@@ -144,9 +145,10 @@ def _moves(expr: Expr, parameter: str) -> bool:
         return is_equation(expr) and _moves(expr.args[1], parameter)
     if expr.op not in ("tuple", "matrix", "list"):
         return False
+    coordinates = expr.args
     # x=1+t, y=2t
-    are_named = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
-    coordinates = [part.args[-1] for part in expr.args] if are_named else expr.args
+    if expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args):
+        coordinates = tuple(part.args[-1] for part in expr.args)
     letters_of_moving = list(filter(None, map(symbols, coordinates)))
     # With one moving coordinate the parameter would be the unknown: (x, 2).
     return len(letters_of_moving) > 1 and set().union(*letters_of_moving) == {parameter}
@@ -163,7 +165,7 @@ def shifted(a: Expr, b: Expr) -> bool:
         return False
     first, step = progression(a)
     other_first, other_step = progression(b)
-    if same_value(other_step, step) is not True and same_value(other_step, neg(step)) is not True:
+    if not are_equal(other_step, step) and not are_equal(other_step, neg(step)):
         return False
     # The progressions meet if their first terms are a whole number of steps apart.
     gap = sub(other_first, first)
@@ -171,7 +173,7 @@ def shifted(a: Expr, b: Expr) -> bool:
         steps = round(as_float(div(gap, step)))
     except (Undecided, NotReal, OverflowError):
         return False
-    is_whole_number_of_steps = same_value(gap, mul(num(steps), step)) is True
+    is_whole_number_of_steps = are_equal(gap, mul(num(steps), step))
     return is_whole_number_of_steps and is_linear(a) and is_linear(b)
 
 
@@ -187,7 +189,7 @@ def is_linear(expr: Expr) -> bool:
     # A line through the values at 0 and 1; two more points rule out the usual curves.
     for n in (2, 7):
         on_line = add([first, mul(num(n), step)])
-        if same_value(at_index(expr, n), on_line) is not True:
+        if not are_equal(at_index(expr, n), on_line):
             return False
     return True
 
@@ -201,6 +203,27 @@ def is_whole(a: Expr, b: Expr) -> bool:
     """Whether the one parameter of two families is any integer; if one side has no domain, of a period."""
     domains = {side.name for side in (a, b) if side.op == "family"}
     return domains == {"Z"} and all(side.op == "family" or _is_periodic(side) for side in (a, b))
+
+
+def as_family(expr: Expr) -> Expr:
+    r"""``n \equiv 3 \pmod 7`` as ``n=3+7r, r \in \mathbb{Z}``; anything else unchanged."""
+    residue = right_side(expr)
+    if residue.op != "residue":
+        return expr
+    remainder, modulus = residue.args
+    letter = sym("?r")
+    value = add([remainder, mul(modulus, letter)])
+    body = value if residue is expr else equals(expr.args[0], value)
+    return Expr("family", (body, letter), "Z")
+
+
+def with_whole_parameter(expr: Expr) -> Expr:
+    """``n=4k+1`` as a family of the integers ``k`` if that is its only letter; anything else unchanged."""
+    letters = symbols(expr.args[1] if expr.op == "rel" else expr)
+    if expr.op in ("family", "residue") or len(letters) != 1 or not letters <= WHOLE:
+        return expr
+    (letter,) = letters
+    return Expr("family", (expr, sym(letter)), "Z")
 
 
 def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:

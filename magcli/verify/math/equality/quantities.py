@@ -1,6 +1,6 @@
 """Conversions, units written as letters, and vectors: the parts of quantities besides their numbers."""
 
-from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.equality.identity import are_equal, symbols
 from magcli.verify.math.latex.tree import ONE, PI, Expr, I, add, div, is_whole_number, mul, num, sym
 from magcli.verify.math.latex.units import SYMBOLS, format_units
 
@@ -16,10 +16,10 @@ def is_converted(a: Expr, b: Expr) -> bool:
     """
     if a.op == "percent":
         may_be_share = b.op != "num" or b.number.denominator > 1 or abs(b.number) <= 1
-        return may_be_share and same_value(div(a.args[0], num(100)), b) is True
+        return may_be_share and are_equal(div(a.args[0], num(100)), b)
     if a.name != "degree" or b.op == "num" or symbols(b):
         return False
-    return same_value(in_radians(a.args[0]), b) is True
+    return are_equal(in_radians(a.args[0]), b)
 
 
 def in_radians(degrees: Expr) -> Expr:
@@ -96,12 +96,15 @@ def _unit_vector(letter: str) -> set[Expr]:
 _UNIT_VECTORS = tuple(map(_unit_vector, "ijk"))
 
 
+def is_point(group: Expr) -> bool:
+    """Whether a tuple has the brackets of a point or vector; ``[a,b]`` is an interval."""
+    return group.name == "()" or (group.name == "[]" and len(group.args) > 2)
+
+
 def entries(vector: Expr) -> tuple[Expr, ...]:
     """The entries of a tuple in parentheses or of a matrix with one row or column; empty for anything else."""
     if vector.op == "tuple":
-        # [a,b] is an interval.
-        is_vector = vector.name == "()" or (vector.name == "[]" and len(vector.args) > 2)
-        return vector.args if is_vector else ()
+        return vector.args if is_point(vector) else ()
     if vector.op != "matrix" or 1 not in (len(vector.args), len(vector.args[0].args)):
         return ()
     return tuple(cell for row in vector.args for cell in row.args)
@@ -119,7 +122,7 @@ def same_vector(a: Expr, b: Expr) -> bool:
         return False
     # A vector of two entries has no k.
     terms = [mul(cell, sym(f"?{letter}")) for cell, letter in zip(cells, "ijk", strict=False)]
-    return same_value(total, add(terms)) is True
+    return are_equal(total, add(terms))
 
 
 def _has_unit_vector(expr: Expr) -> bool:

@@ -11,7 +11,7 @@ from itertools import chain, product
 from typing import NamedTuple
 
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate
-from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.equality.identity import are_equal, symbols
 from magcli.verify.math.latex.tree import (
     INFINITY,
     ZERO,
@@ -66,7 +66,7 @@ def _same_interval(a: Interval, b: Interval) -> bool:
 
 
 def _same_end(a: Expr, b: Expr) -> bool:
-    return a == b or same_value(a, b) is True
+    return a == b or are_equal(a, b)
 
 
 def region(expr: Expr) -> Region | None:
@@ -119,14 +119,15 @@ def _point(number: Expr) -> Interval:
 
 
 def _set_operation(expr: Expr) -> Region | None:
-    a, b = _region(expr.args[0]), _region(expr.args[1])
+    a, b = map(_region, expr.args)
     if a is None or b is None:
         return None
+    name = a.name or b.name
     if expr.op == r"\cup":
-        return Region(a.intervals + b.intervals, a.name or b.name)
+        return Region(a.intervals + b.intervals, name)
     # A difference is the intersection with the complement.
-    kept = b.intervals if expr.op == r"\cap" else complement(_merge(b.intervals))
-    return Region(_intersect(a.intervals, kept), a.name or b.name)
+    second = b.intervals if expr.op == r"\cap" else complement(_merge(b.intervals))
+    return Region(_intersect(a.intervals, second), name)
 
 
 def _relation(expr: Expr) -> Region | None:
@@ -351,7 +352,7 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
         fitting = [
             branch for domain, branch in branches if same_region(Region(_intersect(where, domain)), region_of_row)
         ]
-        if not any(same_value(value, branch) is True for branch in fitting):
+        if not any(are_equal(value, branch) for branch in fitting):
             return False
         covered += where
     return _merge(covered) == EVERYTHING

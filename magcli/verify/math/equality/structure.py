@@ -5,7 +5,6 @@ Every rule is symmetric and returns the name of the comparison that decided: ``n
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 
 from magcli.verify.math.equality.equations import (
     ARITHMETIC,
@@ -15,30 +14,36 @@ from magcli.verify.math.equality.equations import (
     is_constant,
     is_function,
     is_name,
+    name_first,
     repeats_name,
     same_equation,
     same_inequality,
     same_name,
 )
-from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.equality.identity import are_equal
 from magcli.verify.math.equality.lines import multiple_of_identity, same_line
 from magcli.verify.math.equality.literals import ComparePart, Decision, bases, choices, ratios, texts, values
 from magcli.verify.math.equality.names import by_name, names_structure, ordered_numbers
-from magcli.verify.math.equality.parameters import WHOLE, bound, expand_signs, is_whole, matched, shifted
-from magcli.verify.math.equality.quantities import entries, in_radians, is_converted, same_vector, strip_unit
+from magcli.verify.math.equality.parameters import (
+    as_family,
+    bound,
+    expand_signs,
+    is_whole,
+    matched,
+    shifted,
+    with_whole_parameter,
+)
+from magcli.verify.math.equality.quantities import entries, in_radians, is_converted, is_point, same_vector, strip_unit
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
 from magcli.verify.math.latex.tree import (
     ZERO,
     Expr,
     Op,
-    add,
-    equals,
+    flattened,
     is_equation,
     is_whole_number,
-    mul,
+    parts_of,
     rename_symbol,
-    right_side,
-    sym,
 )
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, compatible
 
@@ -90,14 +95,14 @@ def _value_beside(named: Expr, other: Expr) -> Expr | None:
         is_set = value.op == "set" and (named.name == r"\in" or is_name(name))
         return value if is_set else None
     if is_equation(named) and other.op in _SINGLE:
-        name, value = _name_first(named).args
+        name, value = name_first(named).args
         return value if is_name(name) else None
     return None
 
 
 def _families(a: Expr, b: Expr, depth: int) -> Decision:
     """Answers with free parameters, up to renaming."""
-    a, b = _as_family(a), _as_family(b)
+    a, b = as_family(a), as_family(b)
     whole = is_whole(a, b)
     real = a.name == b.name == "R"
     for x, y in matched(a, b):
@@ -108,7 +113,7 @@ def _families(a: Expr, b: Expr, depth: int) -> Decision:
 
 def _progressions(a: Expr, b: Expr) -> bool:
     """Arithmetic progressions, whichever of their terms has index 0."""
-    x, y = (side.args if side.op == "list" else (side,) for side in (expand_signs(a), expand_signs(b)))
+    x, y = (parts_of(expand_signs(side), "list") for side in (a, b))
     return _match_all(x, y, shifted)
 
 
@@ -127,7 +132,7 @@ def _units(a: Expr, b: Expr, depth: int) -> Decision:
     # Before the names of units are compared, as these two alone are converted.
     if {a.name, b.name} == {"degree", "radian"} and a.op == b.op:
         degrees, radians = (a, b) if a.name == "degree" else (b, a)
-        return same_value(in_radians(degrees.args[0]), radians.args[0]) is True, "unit"
+        return are_equal(in_radians(degrees.args[0]), radians.args[0]), "unit"
     if b.op in ("unit", "percent"):
         if a.op != b.op or not compatible(a.name, b.name):
             return False, "unit"
@@ -135,10 +140,11 @@ def _units(a: Expr, b: Expr, depth: int) -> Decision:
     same_body, path = same(body, b, depth)
     if a.op == "percent":
         # 50 may be 50%, but 0.5 is not 0.5%.
-        omissible = b.op != "num" or abs(b.number) >= 1
-        return (same_body and omissible) or is_converted(a, b), "percent"
-    omissible = a.name not in (PRIME, DOUBLE_PRIME)
-    return (same_body and omissible) or is_converted(a, b), path
+        may_lack_sign = b.op != "num" or abs(b.number) >= 1
+        path = "percent"
+    else:
+        may_lack_sign = a.name not in (PRIME, DOUBLE_PRIME)
+    return (same_body and may_lack_sign) or is_converted(a, b), path
 
 
 def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
@@ -154,10 +160,10 @@ def _relations(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op == b.op == "rel" and a.name == b.name and a.name in _STRUCTURAL:
         return _structural(a, b, depth), "relation"
     if is_equation(a) and is_equation(b):
-        return _equations(_name_first(a), _name_first(b), depth)
+        return _equations(name_first(a), name_first(b), depth)
     for one, other in ((a, b), (b, a)):
         if is_equation(one) and (other.op != "rel" or region(other) is not None):
-            return _equation_with_value(_name_first(one), other, depth)
+            return _equation_with_value(name_first(one), other, depth)
     if decision := _regions(a, b):
         return decision
     # Only after the regions: x \in (0,1) is 0<x<1.
@@ -196,19 +202,12 @@ def _structural(a: Expr, b: Expr, depth: int) -> bool:
     return a.name in _SYMMETRIC and _in_order(a.args[::-1], b.args, depth)[0]
 
 
-def _name_first(relation: Expr) -> Expr:
-    """``5=x`` as ``x=5``."""
-    left, right = relation.args
-    turned = is_name(right) and not (is_name(left) or is_function(left))
-    return relation._replace(args=(right, left)) if turned else relation
-
-
 def _equations(a: Expr, b: Expr, depth: int) -> Decision:
     """Assignments by name and value, other equations as a whole."""
     (left, value), (other_left, other_value) = a.args, b.args
     if (value.op == "residue") != (other_value.op == "residue"):
         # n=4k+1 is n \equiv 1 \pmod 4.
-        return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
+        return _families(with_whole_parameter(a), with_whole_parameter(b), depth)
     if all(is_name(name) or is_function(name) for name in (left, other_left)):
         named_values = same_name(a, b)
         if named_values is not None:
@@ -230,25 +229,20 @@ def _memberships(a: Expr, b: Expr, depth: int) -> Decision:
 def _sets(a: Expr, b: Expr, depth: int) -> Decision:
     if decision := _regions(a, b):
         return decision
-    if a.op == b.op and a.op in (r"\cup", r"\cap"):
-        return _any_order(_flatten(a, a.op), _flatten(b, a.op), depth), "structure"
-    if a.op == b.op == "builder" and len(a.args) == len(b.args):
+    if "rel" in (a.op, b.op):
+        return _relations(a, b, depth)
+    if a.op != b.op:
+        return False, "region"
+    if a.op in (r"\cup", r"\cap"):
+        return _any_order(flattened(a, a.op), flattened(b, a.op), depth), "structure"
+    if a.op == "builder" and len(a.args) == len(b.args):
         head, *conditions = bound(a).args
         other_head, *other_conditions = bound(b).args
         same_head = are_same(head, other_head, depth)
         return same_head and _any_order(conditions, other_conditions, depth), "structure"
-    if a.op == b.op == r"\setminus":
+    if a.op == r"\setminus":
         return _in_order(a.args, b.args, depth)
-    if "rel" in (a.op, b.op):
-        return _relations(a, b, depth)
     return False, "region"
-
-
-def _flatten(expr: Expr, op: Op) -> tuple[Expr, ...]:
-    """The operands of nested operations of one kind, ``A \\cup (B \\cup C)``."""
-    if expr.op != op:
-        return (expr,)
-    return tuple(chain.from_iterable(_flatten(arg, op) for arg in expr.args))
 
 
 def _structures(a: Expr, b: Expr, depth: int) -> Decision:
@@ -278,9 +272,8 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
 
 def _point_with_list(point: Expr, other: Expr, depth: int) -> Decision:
     """A point compared with the list of its coordinates (``x=1, y=2``), or with a list or set of one point."""
-    listed = other.args if other.op in ("list", "set") else (other,)
-    is_ordered = point.name == "()" or (point.name == "[]" and len(point.args) > 2)  # [0,1] may be an interval
-    if other.op == "list" and is_ordered and not repeats_name(listed):
+    listed = parts_of(other, "list", "set")
+    if other.op == "list" and is_point(point) and not repeats_name(listed):
         return _in_order(point.args, in_name_order(listed), depth)
     if len(listed) == 1 and other.op != listed[0].op:
         return same(point, listed[0], depth)
@@ -289,10 +282,11 @@ def _point_with_list(point: Expr, other: Expr, depth: int) -> Decision:
 
 def _collections(a: Expr, b: Expr, depth: int) -> Decision:
     """The parts of lists and sets in any order; long ones in order, since any order takes quadratic time."""
-    x, y = (side.args if side.op in ("list", "set") else (side,) for side in (a, b))
+    x, y = (parts_of(side, "list", "set") for side in (a, b))
     has_sets, other_has_sets = (any(part.op == "set" for part in parts) for parts in (x, y))
+    # {1}, {2} is not {1, 2}
     if len(x) == len(y) > 1 and has_sets != other_has_sets:
-        return False, "structure"  # {1}, {2} is not {1, 2}
+        return False, "structure"
     x, y = _distinct_points(x), _distinct_points(y)
     if len(x) != len(y):
         return False, "structure"
@@ -334,7 +328,8 @@ def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
 
 def _tuples(a: Expr, b: Expr, depth: int) -> Decision:
     # (1,2,3) and [1,2,3] are one vector, but [1,2] is an interval.
-    same_brackets = a.name == b.name or (len(a.args) > 2 and {a.name, b.name} == {"()", "[]"})
+    are_points = is_point(a) and is_point(b)
+    same_brackets = a.name == b.name or are_points
     return _in_order(a.args, b.args, depth) if same_brackets else (False, "structure")
 
 
@@ -408,14 +403,15 @@ def _match_all(a: Iterable[Expr], b: Iterable[Expr], equal: Callable[[Expr, Expr
 def _matrices(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op in ARITHMETIC or b.op in ARITHMETIC:
         matrix, expr = (a, b) if a.op == "matrix" else (b, a)
-        if _is_identity_times(matrix, expr, depth):
-            return True, "structure"
         # A matrix of one column is 2i+3j.
-        return expr.op in _SUMS and same_vector(a, b), "structure"
+        is_vector = expr.op in _SUMS and same_vector(a, b)
+        return is_vector or _is_identity_times(matrix, expr, depth), "structure"
     if a.op != b.op or len(a.args) != len(b.args):
         return False, "structure"
-    rows = zip(a.args, b.args, strict=True)
-    return all(_in_order(row.args, other.args, depth)[0] for row, other in rows), "structure"
+    for row, other in zip(a.args, b.args, strict=True):
+        if not _in_order(row.args, other.args, depth)[0]:
+            return False, "structure"
+    return True, "structure"
 
 
 def _is_identity_times(matrix: Expr, expr: Expr, depth: int) -> bool:
@@ -450,41 +446,24 @@ def _formulas(a: Expr, b: Expr, depth: int) -> Decision:
         # Nested quantifiers are compared at lower depths, so that each letter has a number of its own.
         x, y = (rename_symbol(side, side.args[0].name, f"?{depth}") for side in (a, b))
         return _in_order(x.args, y.args, depth)[0], "logic"
-    return _any_order(_flatten(a, a.op), _flatten(b, b.op), depth), "logic"
+    return _any_order(flattened(a, a.op), flattened(b, b.op), depth), "logic"
 
 
 def _residues(a: Expr, b: Expr, depth: int) -> Decision:
     r"""``3 \pmod 7`` is ``-4 \pmod 7``."""
     if a.op != b.op:
-        return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
-    (value, modulus), (other_value, other_modulus) = a.args, b.args
+        return _families(with_whole_parameter(a), with_whole_parameter(b), depth)
     if not all(map(is_whole_number, a.args + b.args)):
-        return are_same(modulus, other_modulus, depth) and are_same(value, other_value, depth), "residue"
-    size = abs(modulus.number)
-    if size != abs(other_modulus.number) or size == 0:
+        # With letters: the modulus and the value, each by itself.
+        are_alike, _ = _in_order(a.args[::-1], b.args[::-1], depth)
+        return are_alike, "residue"
+    value, modulus = (part.number for part in a.args)
+    other_value, other_modulus = (part.number for part in b.args)
+    # Division by 0 has no remainder.
+    if abs(modulus) != abs(other_modulus) or modulus == 0:
         return False, "residue"
-    return (value.number - other_value.number) % size == 0, "residue"
-
-
-def _as_family(expr: Expr) -> Expr:
-    r"""``n \equiv 3 \pmod 7`` as ``n=3+7r, r \in \mathbb{Z}``; anything else unchanged."""
-    residue = right_side(expr)
-    if residue.op != "residue":
-        return expr
-    remainder, modulus = residue.args
-    letter = sym("?r")
-    value = add([remainder, mul(modulus, letter)])
-    body = value if residue is expr else equals(expr.args[0], value)
-    return Expr("family", (body, letter), "Z")
-
-
-def _with_whole_parameter(expr: Expr) -> Expr:
-    """``n=4k+1`` as a family of the integers ``k`` if that is its only letter; anything else unchanged."""
-    letters = symbols(expr.args[1] if expr.op == "rel" else expr)
-    if expr.op in ("family", "residue") or len(letters) != 1 or not letters <= WHOLE:
-        return expr
-    (letter,) = letters
-    return Expr("family", (expr, sym(letter)), "Z")
+    is_multiple = (value - other_value) % modulus == 0
+    return is_multiple, "residue"
 
 
 def _rows(a: Expr, b: Expr, depth: int) -> Decision:

@@ -98,10 +98,9 @@ def _alternative_solutions(groups: list[list[Expr]], starts: list[int]) -> Expr 
     alternatives = [parts[start:end] for start, end in pairwise([*starts, len(parts)])]
     letters, *other_letters = map(_assigned_letters, alternatives)
     are_distinct = len(set(letters)) == len(letters)
-    same_letters = all(others == letters for others in other_letters)
-    if len(letters) < 2 or not are_distinct or not same_letters:
-        return None
-    return Expr("list", tuple(map(_list, alternatives)))
+    have_same_letters = all(others == letters for others in other_letters)
+    is_solution = len(letters) > 1 and are_distinct and have_same_letters
+    return Expr("list", tuple(map(_list, alternatives))) if is_solution else None
 
 
 def _assigned_letters(equations: list[Expr]) -> list[str]:
@@ -157,7 +156,8 @@ def _distribute_name(parts: list[Expr]) -> list[Expr]:
         return parts
     name, first_value = first.args
     values = [first_value, *others]
-    if name.op != "sym" or any(value.op not in _VALUES for value in values):
+    are_values = all(value.op in _VALUES for value in values)
+    if name.op != "sym" or not are_values:
         return parts
     return [first._replace(args=(name, value)) for value in values]
 
@@ -376,8 +376,9 @@ def _collapse(sides: list[Expr], signs: list[str]) -> Expr:
     if not signs:
         return sides[0]
     signs = ["=" if sign in (r"\approx", r"\equiv") else sign for sign in signs]
-    if len(signs) == 1 and signs[0] in _TURNED:
-        return Expr("rel", tuple(reversed(sides)), _TURNED[signs[0]])
+    turned = _TURNED.get(signs[0]) if len(signs) == 1 else None
+    if turned:
+        return Expr("rel", tuple(reversed(sides)), turned)
     if len(signs) == 1 or set(signs) != {"="}:
         return Expr("rel", tuple(sides), " ".join(signs))
     *names, value = sides

@@ -7,6 +7,7 @@ evaluate rational values within budgets; larger ones stay trees and are never ev
 import math
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import chain
 from typing import Literal, NamedTuple
 
 MAX_BITS = 1 << 16
@@ -74,6 +75,18 @@ def right_side(expr: Expr) -> Expr:
     return expr.args[1] if is_equation(expr) else expr
 
 
+def parts_of(expr: Expr, *kinds: Op) -> tuple[Expr, ...]:
+    """The parts of a structure of one of these kinds; anything else is the only part."""
+    return expr.args if expr.op in kinds else (expr,)
+
+
+def flattened(expr: Expr, op: Op) -> tuple[Expr, ...]:
+    """The operands of nested operations of one kind, ``A \\cup (B \\cup C)``."""
+    if expr.op != op:
+        return (expr,)
+    return tuple(chain.from_iterable(flattened(arg, op) for arg in expr.args))
+
+
 _TRANSPOSED = frozenset(map(sym, ("T", r"\top", r"\intercal")))
 ZERO, ONE, MINUS_ONE = map(num, (0, 1, -1))
 I, PI, E, INFINITY = (Expr("const", name=name) for name in ("i", "pi", "e", "inf"))  # noqa: E741
@@ -88,14 +101,14 @@ def add(terms: list[Expr]) -> Expr:
     """A sum."""
     if len(terms) == 1:
         return terms[0]
-    if all(t.op == "num" for t in terms) and sum(_bits(t.number) for t in terms) < MAX_SUM_BITS:
-        return num(sum((t.number for t in terms), Fraction(0)))
+    if all(term.op == "num" for term in terms) and _fit(*terms):
+        return num(sum((term.number for term in terms), Fraction(0)))
     return _add_matrices(terms) or _set_difference(terms) or _add_points(terms) or Expr("+", tuple(terms))
 
 
 def mul(a: Expr, b: Expr) -> Expr:
     """A product; distributed over matrices."""
-    if a.op == b.op == "num" and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
+    if a.op == b.op == "num" and _fit(a, b):
         return num(a.number * b.number)
     if a.op == "matrix" or b.op == "matrix":
         return _matrix_product(a, b)
@@ -118,7 +131,7 @@ def sub(a: Expr, b: Expr) -> Expr:
 
 def div(a: Expr, b: Expr) -> Expr:
     """A quotient; division by zero stays a tree without value."""
-    if a.op == b.op == "num" and b.number and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
+    if a.op == b.op == "num" and b.number and _fit(a, b):
         return num(a.number / b.number)
     if a.op == "matrix":
         return _matrix_product(a, div(ONE, b))
@@ -179,7 +192,13 @@ def substitute(expr: Expr, old: Expr, new: Expr) -> Expr:
     return expr._replace(args=tuple(substitute(arg, old, new) for arg in expr.args))
 
 
-def _bits(value: Fraction) -> int:
+def _fit(*numbers: Expr) -> bool:
+    """Whether numbers are within the budget of a sum or product."""
+    return sum(num_bits(part.number) for part in numbers) < MAX_SUM_BITS
+
+
+def num_bits(value: Fraction) -> int:
+    """The size of a fraction in memory."""
     return value.numerator.bit_length() + value.denominator.bit_length()
 
 
@@ -189,7 +208,7 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Expr | None:
     if top < 0 and not base:
         return None
     if degree > 1:
-        if degree > MAX_DEGREE or _bits(base) > MAX_RADICAND_BITS:
+        if degree > MAX_DEGREE or num_bits(base) > MAX_RADICAND_BITS:
             return None
         root = _root(base, degree)
         return None if root is None else _rational_power(root, Fraction(top))
@@ -198,7 +217,7 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Expr | None:
         return num(base if top else 1)
     if base == -1:
         return num(-1 if top % 2 else 1)
-    return num(base**top) if abs(top) * _bits(base) <= MAX_BITS else None
+    return num(base**top) if abs(top) * num_bits(base) <= MAX_BITS else None
 
 
 def _root(value: Fraction, degree: int) -> Fraction | None:
@@ -229,7 +248,7 @@ def _integer_root(n: int, degree: int) -> int | None:
 
 def _smallest_base(base: Fraction, exponent: Fraction) -> tuple[Expr, Expr]:
     """A power too large to evaluate on its smallest base: ``4^n`` as ``2^{2n}``, so that equal powers are the same."""
-    if base.denominator == 1 and base > 1 and _bits(base) < 128 and exponent.denominator == 1:
+    if base.denominator == 1 and base > 1 and num_bits(base) < 128 and exponent.denominator == 1:
         # From the highest degree, whose root is the smallest.
         for degree in range(base.numerator.bit_length(), 1, -1):
             root = _integer_root(base.numerator, degree)
@@ -248,7 +267,7 @@ def _fold_function(name: str, values: list[Fraction]) -> Fraction | None:
         return Fraction(math.ceil(values[0]))
     if name in ("max", "min"):
         return max(values) if name == "max" else min(values)
-    if any(value.denominator != 1 or _bits(value) > MAX_BITS_OF_ARGUMENT for value in values):
+    if any(value.denominator != 1 or num_bits(value) > MAX_BITS_OF_ARGUMENT for value in values):
         return None
     result = _fold_integer_function(name, [value.numerator for value in values])
     return None if result is None else Fraction(result)
@@ -260,11 +279,14 @@ def _fold_integer_function(name: str, values: list[int]) -> int | None:
         return math.factorial(values[0]) if 0 <= values[0] <= MAX_FACTORIAL else None
     if name in ("gcd", "lcm") and len(values) < MAX_DIVIDED:
         return math.gcd(*values) if name == "gcd" else math.lcm(*values)
-    if name in ("binom", "perm") and 0 <= values[1] <= values[0] <= MAX_FACTORIAL:
-        return math.comb(*values) if name == "binom" else math.perm(*values)
-    if name == "mod" and values[1]:
-        return values[0] % values[1]
-    return None
+    if name not in ("binom", "perm", "mod"):
+        return None
+    first, second = values
+    if name == "mod":
+        return first % second if second else None
+    is_evaluated = 0 <= second <= first <= MAX_FACTORIAL
+    choose = math.comb if name == "binom" else math.perm
+    return choose(first, second) if is_evaluated else None
 
 
 def _set_difference(terms: list[Expr]) -> Expr | None:
