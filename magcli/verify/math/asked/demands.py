@@ -138,7 +138,8 @@ def _not_worked_out(tree: Expr, truth: Expr, question: str) -> str:
     answer has an unknown to isolate, again unlike the ground truth.
     """
     bare, bare_truth = right_side(tree), right_side(truth)
-    has_product, wants_product = _has_product_of_sums(bare), _has_product_of_sums(bare_truth)
+    has_product = _has_product_of_sums(bare)
+    wants_product = _has_product_of_sums(bare_truth)
     if has_product and not wants_product and asks_to_expand(question):
         return "terms"
     if wants_product and not has_product and asks_for_square(question):

@@ -183,8 +183,9 @@ def is_other_fraction(answer: str, gold: str, question: str) -> bool:
     """
     if "%" in answer and "%" not in gold:
         return _asks_for_fraction(question)
-    value, wanted = bare_value(answer), bare_value(gold)
-    is_mixed, wants_mixed = _MIXED.fullmatch(value) is not None, _MIXED.fullmatch(wanted) is not None
+    value = bare_value(answer)
+    is_mixed = _MIXED.fullmatch(value) is not None
+    wants_mixed = _MIXED.fullmatch(bare_value(gold)) is not None
     asks_mixed, asks_improper = _asks_for_mixed(question)
     if is_mixed and not wants_mixed:
         return asks_improper and not asks_mixed

@@ -116,7 +116,8 @@ def is_out_of_order(answer: Expr, gold: Expr) -> bool:
         return False
     if any(part.op == "rel" for part in (*answer.args, *gold.args)):
         return False
-    return not all(same(one, other)[0] for one, other in zip(answer.args, gold.args, strict=True))
+    pairs = zip(answer.args, gold.args, strict=True)
+    return not all(same(one, other)[0] for one, other in pairs)
 
 
 _ASCENDING = re.compile(

@@ -90,7 +90,8 @@ def _trimmed(start: int, end: int, text: str) -> tuple[int, int, str]:
 
 def _is_requested(question: str, start: int, end: int) -> bool:
     # A request is near its expression; the bounds keep the time linear.
-    before, after = question[max(0, start - 160) : start], question[end : end + 60]
+    before = question[max(0, start - 160) : start]
+    after = question[end : end + 60]
     if _CONTINUED.match(after):
         return False
     stands_alone = not before.strip() and not after.strip(" .?=\n")

@@ -130,7 +130,10 @@ def _without_power(expr: Expr) -> Expr:
 
 def _is_application(expr: Expr) -> bool:
     """``P(x)``, parsed as a product of two letters."""
-    return expr.op == "*" and all(a.op == "sym" for a in expr.args) and expr.args[0].name.isupper()
+    if expr.op != "*":
+        return False
+    function, argument = expr.args
+    return function.op == argument.op == "sym" and function.name.isupper()
 
 
 def name_first(relation: Expr) -> Expr:
@@ -256,8 +259,9 @@ def _name_positions(names: list[str]) -> list[int]:
         positions = [ord(key) for key in keys]
     else:
         return as_written
-    distinct = len(set(positions)) == len(positions)
-    without_gaps = max(positions) - min(positions) + 1 == len(positions)
+    size = len(positions)
+    distinct = len(set(positions)) == size
+    without_gaps = max(positions) - min(positions) + 1 == size
     return positions if distinct and without_gaps else as_written
 
 

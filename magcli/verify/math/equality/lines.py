@@ -79,7 +79,8 @@ def with_plain_coordinates(equation: Expr, other: Expr) -> Expr | None:
     if equation.op != "rel" or other.op != "rel" or is_assignment(other):
         return None
     indexed = symbols(equation)
-    if len(indexed) < 2 or not indexed <= _COORDINATES.keys() or not symbols(other) <= set(_COORDINATES.values()):
+    other_is_plain = symbols(other) <= set(_COORDINATES.values())
+    if len(indexed) < 2 or not indexed <= _COORDINATES.keys() or not other_is_plain:
         return None
     for name in indexed:
         equation = rename_symbol(equation, name, _COORDINATES[name])

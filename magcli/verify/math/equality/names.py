@@ -46,15 +46,16 @@ def by_name(a: Parts, b: Parts) -> tuple[Parts, Parts] | None:
         return None
     if not any(part.args[0].op == "text" for part in a + b):
         return None
+    values, other_values = assigned_values(a), assigned_values(b)
     for key in (_name, _initial):
-        value_of = {key(part): part.args[1] for part in a}
-        other_value_of = {key(part): part.args[1] for part in b}
+        value_of = dict(zip(map(key, a), values, strict=True))
+        other_value_of = dict(zip(map(key, b), other_values, strict=True))
         # Of two equal keys, one is lost.
         unambiguous = len(value_of) == len(a)
         if unambiguous and value_of.keys() == other_value_of.keys():
             in_same_order = (other_value_of[name] for name in value_of)
-            return tuple(value_of.values()), tuple(in_same_order)
-    return assigned_values(a), assigned_values(b)
+            return values, tuple(in_same_order)
+    return values, other_values
 
 
 def _name(part: Expr) -> str:

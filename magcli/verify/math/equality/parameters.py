@@ -107,7 +107,7 @@ def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
     mine, theirs = _integration_constants(x, y), _integration_constants(y, x)
     if not 0 < len(mine) == len(theirs) <= MAX_PARAMETERS:
         return
-    common = (x - set(mine)) & (y - set(theirs))
+    common = x.difference(mine) & y.difference(theirs)
     # The constant must be added to a function of something, and not be one of its coefficients.
     if common & _VARIABLES and not common & _NEIGHBOURS:
         for order in permutations(theirs):
@@ -125,7 +125,10 @@ def _letters(expr: Expr) -> frozenset[str]:
 
 def _is_counted(expr: Expr, letter: str) -> bool:
     """Whether an answer is a formula for a sequence, ``a_n=2n+1``, in which the letter is given."""
-    return expr.op == "rel" and expr.args[0].op == "sym" and expr.args[0].name.endswith(f"_{letter}")
+    if expr.op != "rel":
+        return False
+    name = expr.args[0]
+    return name.op == "sym" and name.name.endswith(f"_{letter}")
 
 
 def _aligned(a: Expr, mine: Iterable[str], b: Expr, theirs: Iterable[str]) -> Pair:
@@ -201,8 +204,9 @@ def at_index(expr: Expr, n: int) -> Expr:
 
 def is_whole(a: Expr, b: Expr) -> bool:
     """Whether the one parameter of two families is any integer; if one side has no domain, of a period."""
-    domains = {side.name for side in (a, b) if side.op == "family"}
-    return domains == {"Z"} and all(side.op == "family" or _is_periodic(side) for side in (a, b))
+    sides = (a, b)
+    domains = {side.name for side in sides if side.op == "family"}
+    return domains == {"Z"} and all(side.op == "family" or _is_periodic(side) for side in sides)
 
 
 def as_family(expr: Expr) -> Expr:

@@ -149,8 +149,8 @@ def _relation(expr: Expr) -> Region | None:
     intervals = EVERYTHING
     for at, sign in enumerate(signs):
         left, right = expr.args[at : at + 2]
-        # x<x says nothing, and in 1<2 or 1<x+y no side is the variable.
-        if (left == middle) == (right == middle):
+        # x<x describes no half-line.
+        if left == right:
             return None
         # 3<x is x>3.
         half_line = _half_line(sign, right) if left == middle else _half_line(_FLIPPED[sign], left)

@@ -157,7 +157,8 @@ def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
 
 
 def _relations(a: Expr, b: Expr, depth: int) -> Decision:
-    if a.op == b.op == "rel" and a.name == b.name and a.name in _STRUCTURAL:
+    same_sign = a.op == b.op == "rel" and a.name == b.name
+    if same_sign and a.name in _STRUCTURAL:
         return _structural(a, b, depth), "relation"
     if is_equation(a) and is_equation(b):
         return _equations(name_first(a), name_first(b), depth)
@@ -204,7 +205,8 @@ def _structural(a: Expr, b: Expr, depth: int) -> bool:
 
 def _equations(a: Expr, b: Expr, depth: int) -> Decision:
     """Assignments by name and value, other equations as a whole."""
-    (left, value), (other_left, other_value) = a.args, b.args
+    left, value = a.args
+    other_left, other_value = b.args
     if (value.op == "residue") != (other_value.op == "residue"):
         # n=4k+1 is n \equiv 1 \pmod 4.
         return _families(with_whole_parameter(a), with_whole_parameter(b), depth)
@@ -215,7 +217,8 @@ def _equations(a: Expr, b: Expr, depth: int) -> Decision:
     if all(side.op in ARITHMETIC for side in a.args + b.args):
         return same_equation(a, b), "equation"
     # The sides of other equations, as those of sets, cannot be subtracted.
-    return are_same(left, other_left, depth) and are_same(value, other_value, depth), "equation"
+    are_alike, _ = _in_order(a.args, b.args, depth)
+    return are_alike, "equation"
 
 
 def _memberships(a: Expr, b: Expr, depth: int) -> Decision:
@@ -283,9 +286,8 @@ def _point_with_list(point: Expr, other: Expr, depth: int) -> Decision:
 def _collections(a: Expr, b: Expr, depth: int) -> Decision:
     """The parts of lists and sets in any order; long ones in order, since any order takes quadratic time."""
     x, y = (parts_of(side, "list", "set") for side in (a, b))
-    has_sets, other_has_sets = (any(part.op == "set" for part in parts) for parts in (x, y))
     # {1}, {2} is not {1, 2}
-    if len(x) == len(y) > 1 and has_sets != other_has_sets:
+    if len(x) == len(y) > 1 and _has_sets(x) != _has_sets(y):
         return False, "structure"
     x, y = _distinct_points(x), _distinct_points(y)
     if len(x) != len(y):
@@ -297,6 +299,10 @@ def _collections(a: Expr, b: Expr, depth: int) -> Decision:
     if len(x) > MAX_UNORDERED:
         return _in_order(x, y, depth)
     return _any_order(x, y, depth), "structure"
+
+
+def _has_sets(parts: tuple[Expr, ...]) -> bool:
+    return any(part.op == "set" for part in parts)
 
 
 def _are_alternatives(expr: Expr) -> bool:
@@ -328,8 +334,7 @@ def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
 
 def _tuples(a: Expr, b: Expr, depth: int) -> Decision:
     # (1,2,3) and [1,2,3] are one vector, but [1,2] is an interval.
-    are_points = is_point(a) and is_point(b)
-    same_brackets = a.name == b.name or are_points
+    same_brackets = a.name == b.name or (is_point(a) and is_point(b))
     return _in_order(a.args, b.args, depth) if same_brackets else (False, "structure")
 
 

@@ -153,7 +153,7 @@ def _apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
         return add([function("cos", *arguments), mul(I, function("sin", *arguments))])
     if name == "log" and base is not None:
         return _logarithm(arguments[0], base)
-    # \lg_2 has a base only in name.
+    # With an index, whatever it is, \lg is binary.
     if name in ("log", "lg"):
         return _logarithm(arguments[0], num(2 if base else 10))
     if name == "det" and arguments[0].op == "matrix":

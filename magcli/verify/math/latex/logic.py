@@ -29,7 +29,9 @@ def formula(operands: list[Expr], signs: list[str], level: int = 0) -> Expr:
     connective = CONNECTIVES[level]
     # Divided at the loosest connective; the parts between have only tighter ones.
     starts = [0, *(at for at, sign in enumerate(signs, 1) if sign == connective)]
-    bounds = pairwise([*starts, len(operands)])
-    # Between n operands there are n-1 signs.
-    parts = [formula(operands[start:end], signs[start : end - 1], level + 1) for start, end in bounds]
+    parts = []
+    for start, end in pairwise([*starts, len(operands)]):
+        # Between n operands there are n-1 signs.
+        inner_signs = signs[start : end - 1]
+        parts.append(formula(operands[start:end], inner_signs, level + 1))
     return parts[0] if len(parts) == 1 else Expr(_NODES[connective], tuple(parts))

@@ -95,7 +95,8 @@ def _alternative_solutions(groups: list[list[Expr]], starts: list[int]) -> Expr 
         return None
     if not all(is_equation(part) and part.args[0].op == "sym" for part in parts):
         return None
-    alternatives = [parts[start:end] for start, end in pairwise([*starts, len(parts)])]
+    bounds = pairwise([*starts, len(parts)])
+    alternatives = [parts[start:end] for start, end in bounds]
     letters, *other_letters = map(_assigned_letters, alternatives)
     are_distinct = len(set(letters)) == len(letters)
     have_same_letters = all(others == letters for others in other_letters)
@@ -114,7 +115,8 @@ def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
     """
     listed = _list(parts)
     # 5 or 5 is one value.
-    if conjunctions == {"or"} and parts[0].op == "num" and all(part == parts[0] for part in parts):
+    is_one_number = listed.op == "list" and parts[0].op == "num" and len(set(parts)) == 1
+    if conjunctions == {"or"} and is_one_number:
         return parts[0]
     if listed.op != "list":
         return listed
@@ -472,9 +474,10 @@ def _span(cursor: Cursor) -> Expr | None:
     if not 0 < len(vectors) <= MAX_SPANNED or not all(map(_is_vector, vectors)):
         raise ParseError("unparsable")
     # No answer has a letter that begins with a question mark.
-    factors = [sym(f"?s{at}") for at in range(len(vectors))]
+    size = len(vectors)
+    factors = [sym(f"?s{at}") for at in range(size)]
     multiples = list(map(mul, factors, vectors))
-    domains = "R" * len(factors)
+    domains = "R" * size
     return Expr("family", (add(multiples), *factors), domains)
 
 

@@ -213,14 +213,14 @@ def tokenize(text: str) -> tuple[Token, ...]:
     tokens: list[Token] = []
     spaced = False
     for match in _TOKEN.finditer(ascii_math(text)):
-        # Within a font the last group is its content.
-        kind = match.lastgroup if match["font"] is None else "font"
+        # Of a group within another, as the content of a font, the outer one is the last.
+        kind = match.lastgroup or "op"
         if kind == "skip":
             spaced = True
             continue
         if len(tokens) >= MAX_TOKENS:
             raise ParseError("too-long")
-        new_tokens = _token(kind or "op", match, spaced)
+        new_tokens = _token(kind, match, spaced)
         is_beside_number = kind == "font" and bool(tokens) and tokens[-1].kind == "num"
         if is_beside_number and new_tokens and _is_unit(new_tokens[0]):
             new_tokens = (new_tokens[0]._replace(kind="text"), *new_tokens[1:])
