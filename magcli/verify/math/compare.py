@@ -12,6 +12,8 @@ test compares; the documentation shows them as a page.
 """
 
 import re
+from collections import deque
+from itertools import count
 
 from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.math.asked.demands import unasked
@@ -27,7 +29,7 @@ from magcli.verify.math.asked.readings import (
 )
 from magcli.verify.math.asked.rounding import is_rounded_as_asked
 from magcli.verify.math.equality.equations import named_value, quantity_value, resolve_chains
-from magcli.verify.math.equality.evaluate import METER, Meter
+from magcli.verify.math.equality.evaluate import METER
 from magcli.verify.math.equality.functions import same_growth, same_up_to_constant
 from magcli.verify.math.equality.identity import closed_form, is_series
 from magcli.verify.math.equality.lines import with_plain_coordinates
@@ -36,7 +38,7 @@ from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.answers import parse_answer, parse_as_list, parse_as_points, ratio_in_words
 from magcli.verify.math.latex.polar import is_polar, verdict_of
 from magcli.verify.math.latex.spelling import normalize, squeeze
-from magcli.verify.math.latex.tree import Expr, mul, num
+from magcli.verify.math.latex.tree import Expr, is_whole_number, mul, num
 from magcli.verify.math.latex.units import is_compound, is_known_unit, ratio_of_units, unit_name
 from magcli.verify.math.latex.wording import plain
 
@@ -97,6 +99,7 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     decision = _decide(left, truth, question)
     if decision[0]:
         return decision
+    # As it is written first, since the words in brackets may be no unit.
     plain_truth = _with_plain_unit(truth)
     return decision if plain_truth == truth else _decide(left, plain_truth, question)
 
@@ -107,9 +110,10 @@ def _decide(left: str, truth: str, question: str) -> tuple[bool, str]:
         return True, "text"
     if max(len(left), len(truth)) > MAX_CHARS:
         return left == truth, "text" if left == truth else "too-long"
+    # Most wrong answers are other integers, for which nothing need be parsed.
     if left != truth and _INTEGER.fullmatch(left) and _INTEGER.fullmatch(truth):
         return False, "number"
-    meter = METER.set(Meter())
+    meter = METER.set(count(1))
     try:
         return _compare_asked(left, truth, question) if question else _compare(left, truth)
     except RecursionError:
@@ -137,6 +141,7 @@ def _with_plain_unit(truth: str) -> str:
         return truth
     words = written["words"].strip()
     longest = max(map(len, words.split()))
+    # 8 (ab) is a product.
     if longest < MIN_COUNTED and not is_known_unit(unit_name(words)):
         return truth
     return rf"{written['number']}\text{{ {words}}}"
@@ -144,6 +149,7 @@ def _with_plain_unit(truth: str) -> str:
 
 def _compare(left: str, truth: str) -> tuple[bool, str]:
     b = resolve_chains(parse_answer(truth))
+    # Elsewhere "2 to 5" is a range.
     worded_ratio = ratio_in_words(left) if b.op == "ratio" else None
     a = worded_ratio or resolve_chains(parse_answer(left))
     if b.op == "text" and is_polar(b.name) and verdict_of(left) == plain(b.name):
@@ -168,6 +174,7 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     if _COMMA_GROUPS.fullmatch(left) or _COMMA_GROUPS.fullmatch(truth):
         listed, other = (resolve_chains(parse_as_list(text)) for text in (left, truth))
         return same(listed, other)[0], "structure"
+    # Commands that the grammar takes for different symbols may be fonts and spaces only.
     if "\\" in left + truth and squeeze(left) == squeeze(truth):
         return True, "text"
     # The ground truth may be a series; an answer that is one has not summed it.
@@ -208,6 +215,7 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
     if left == truth:
         return True, "text"
     left, truth = _read_with(question, left), _read_with(question, truth)
+    # Where only one of them is a chain of names, it may be their list.
     if ("<" in left) != ("<" in truth) or (">" in left) != (">" in truth):
         left, truth = chain_as_list(left, question), chain_as_list(truth, question)
     left, truth = by_labels(left, truth) or (left, truth)
@@ -233,6 +241,7 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
 def _read_with(question: str, text: str) -> str:
     """An answer as the question lets it be read: its numbers, dimensions, and values with names."""
     read = as_in_question(text, question)
+    # Most answers, which have neither names nor dimensions.
     if _PLAIN_NUMBER.fullmatch(read):
         return read
     return in_asked_order(dimensions_as_list(read, question), question)
@@ -263,28 +272,26 @@ def _same_with_decimal_comma(left: str, truth: str, a: Expr, b: Expr) -> bool:
 
 def _is_comma_decimal(text: str, other: Expr) -> bool:
     """Whether a text is the other value with a decimal comma: a non-integer number, or a number with a unit."""
-    bare = normalize(text)
-    written = _COMMA_DECIMAL.fullmatch(bare)
+    written = _with_decimal_comma(text)
     if written is None or other.op not in ("num", "unit", "percent"):
         return False
-    if _COMMA_GROUPS.fullmatch(written["number"]):
-        return False
-    value = parse_answer(bare.replace(",", "."))
+    value = parse_answer(written.string.replace(",", "."))
     if written["words"]:
         return same(value, other)[0]
-    is_fraction = other.op == "num" and other.number.denominator > 1
+    is_fraction = other.op == "num" and not is_whole_number(other)
     return is_fraction and value == num(other.number)
+
+
+def _with_decimal_comma(text: str) -> re.Match[str] | None:
+    """A number with a comma, perhaps before words; None for anything else, also for grouped digits: ``1,250``."""
+    written = _COMMA_DECIMAL.fullmatch(normalize(text))
+    is_grouped = written is not None and _COMMA_GROUPS.fullmatch(written["number"])
+    return None if is_grouped else written
 
 
 def _are_comma_measures(left: str, truth: str) -> bool:
     """Whether two answers are numbers with decimal commas and units: ``12,5 Euro`` and ``12,50 €``."""
-    for text in (left, truth):
-        written = _COMMA_DECIMAL.fullmatch(normalize(text))
-        if written is None or not written["words"]:
-            return False
-        if _COMMA_GROUPS.fullmatch(written["number"]):
-            return False
-    return True
+    return all(written is not None and written["words"] for written in map(_with_decimal_comma, (left, truth)))
 
 
 def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:
@@ -295,9 +302,9 @@ def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[b
     if (a and a == b) or (is_word and a.casefold() == b.casefold()):
         return True, "text"
     # A raw tree has the reason for which it was not parsed; a budget says more than the others.
-    reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
-    specific = [reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")]
-    return False, specific[0] if specific else "unparsable"
+    reasons = (tree.args[0].name for tree in trees if tree.op == "raw")
+    specific = (reason for reason in reasons if reason not in ("unparsable", "matrix-shapes"))
+    return False, next(specific, "unparsable")
 
 
 def parsable(gold: str) -> bool:
@@ -310,15 +317,14 @@ def parsable(gold: str) -> bool:
     # Words, a choice, a time: compared as text.
     label = _TEXT.sub(r"\1", normalize(truth)).replace(r"\times", "x")
     has_letter_or_digit = re.search(r"[^\W_]", label) is not None
-    return has_letter_or_digit and _LABEL.fullmatch(label) is not None and len(label.split()) <= MAX_LABEL_WORDS
+    is_short = len(label.split()) <= MAX_LABEL_WORDS
+    return has_letter_or_digit and is_short and _LABEL.fullmatch(label) is not None
 
 
 def last_number(text: str) -> str | None:
     """The last number in a text, including simple fractions, for the format-free metric."""
-    last = None
-    for last in _NUMBER.finditer(text):  # noqa: B007
-        pass
-    return last[0] if last else None
+    last = deque(_NUMBER.finditer(text), maxlen=1)
+    return last[0][0] if last else None
 
 
 def correct_anywhere(text: str, gold: str) -> bool:

@@ -14,14 +14,13 @@ from magcli.verify.math.asked.terms import (
     count_numbers_to_join,
     count_uncollected,
     is_unsolved,
-    value,
 )
 from magcli.verify.math.asked.values import is_not_evaluated, leaves_product, leaves_work_in_root
 from magcli.verify.math.equality.functions import same_up_to_constant
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.latex.answers import parse_answer
 from magcli.verify.math.latex.spelling import normalize, squeeze
-from magcli.verify.math.latex.tree import Expr
+from magcli.verify.math.latex.tree import Expr, is_whole_number, right_side
 from magcli.verify.math.latex.units import compatible, is_known_unit, is_unit, unit_name
 from magcli.verify.math.latex.wording import is_counted
 
@@ -58,11 +57,13 @@ _SOLVE = re.compile(
     r"|\b(?:lös|résou|résol|resuelv|resolv|risolv|soluc|soluz|soluç)|реши|значени|解|求|取值范围|的值",
     re.IGNORECASE,
 )
+# What has an equation as its answer.
 _OF_FIGURE = re.compile(
     r"\bequations? (?:of|for)\b|\blines?\b|\basymptote|\baxis\b|\bdirectrix|\bplane\b"
     r"|gerade|droite|recta|retta|прям|直线|方程为",
     re.IGNORECASE,
 )
+# A number with a sign of multiplication or a power: ``2^3\cdot 5``.
 _PRODUCT = re.compile(r"\d\}?\s*(?:\\cdot|\\times|\*|\^)")
 _BARE_NUMBER = re.compile(r"[+-]?\d+")
 
@@ -75,6 +76,7 @@ def unasked(answer: str, gold: str, question: str) -> str:
     asks to expand; ``function``: it says what ``C`` is; ``order``: it asks for another order; ``value``: the answer
     has operations left to do; ``form``: it asks to simplify or for another notation.
     """
+    # Nobody can be asked for another form than that of the ground truth.
     if squeeze(answer) == squeeze(gold):
         return ""
     tree, truth = parse_answer(answer), parse_answer(gold)
@@ -83,10 +85,8 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "words"
     if _has_other_unit(tree, truth, question) or forms.has_other_angle_unit(answer, gold, question):
         return "unit"
-    bare, bare_truth = value(tree), value(truth)
-    if notations.adds_percent_sign(bare, bare_truth, question):
-        return "percent"
-    if notations.lacks_percentage(bare, bare_truth, question):
+    bare, bare_truth = right_side(tree), right_side(truth)
+    if any(demand(bare, bare_truth, question) for demand in (notations.adds_percent_sign, notations.lacks_percentage)):
         return "percent"
     if "C" in question and _is_given_constant(tree, truth, question):
         return "function"
@@ -121,7 +121,7 @@ def _has_numbers_to_join(answer: str, gold: str, question: str) -> bool:
 
     Beside letters they may stay unless the question asks to simplify.
     """
-    tree, truth = value(parse_answer(answer)), value(parse_answer(gold))
+    tree, truth = right_side(parse_answer(answer)), right_side(parse_answer(gold))
     if tree.op == "raw":
         return False
     if symbols(tree):
@@ -137,8 +137,9 @@ def _not_worked_out(tree: Expr, truth: Expr, question: str) -> str:
     ``form`` if it asks to expand or simplify and the answer has like terms, ``value`` if it asks to solve and the
     answer has an unknown to isolate, again unlike the ground truth.
     """
-    bare, bare_truth = value(tree), value(truth)
-    has_product, wants_product = _has_product_of_sums(bare), _has_product_of_sums(bare_truth)
+    bare, bare_truth = right_side(tree), right_side(truth)
+    has_product = _has_product_of_sums(bare)
+    wants_product = _has_product_of_sums(bare_truth)
     if has_product and not wants_product and asks_to_expand(question):
         return "terms"
     if wants_product and not has_product and asks_for_square(question):
@@ -174,7 +175,7 @@ def _asks_to_solve(question: str) -> bool:
 
 def _has_common_number(tree: Expr, truth: Expr) -> bool:
     """Whether an answer has a sum of which a number can be taken out, unlike the ground truth."""
-    return count_common_numbers(value(tree)) > 0 and count_common_numbers(value(truth)) == 0
+    return count_common_numbers(right_side(tree)) > 0 and count_common_numbers(right_side(truth)) == 0
 
 
 def _units(expr: Expr) -> Iterator[str]:
@@ -196,7 +197,7 @@ def _is_given_constant(answer: Expr, gold: Expr, question: str) -> bool:
     """Whether answers differ by a constant next to a ``C`` that is a quantity of the question, not of integration."""
     if not _GIVEN_CONSTANT.search(question) or _INTEGRATION.search(question):
         return False
-    return same_up_to_constant(answer, gold) and same_value(value(answer), value(gold)) is False
+    return same_up_to_constant(answer, gold) and same_value(right_side(answer), right_side(gold)) is False
 
 
 def _has_other_unit(tree: Expr, truth: Expr, question: str) -> bool:
@@ -228,14 +229,14 @@ def asked_units(question: str) -> frozenset[str]:
         if not unit:
             continue
         first = words[0]
+        # Units have their singular as their name; short ones are abbreviations.
         is_singular = len(first) > 3 and first.lower() == unit
         if request["amount"] or not (is_singular or len(first) == 1):
             asked.add(unit)
     for request in _ASKED_IN_CHINESE.finditer(question):
         characters = request["unit"]
         # The second character may begin the next word.
-        unit = _leading_unit([characters]) or _leading_unit([characters[0]])
-        if unit:
+        if unit := _leading_unit([characters]) or _leading_unit([characters[0]]):
             asked.add(unit)
     return frozenset(asked)
 
@@ -263,8 +264,8 @@ def _is_less_factored(answer: str, gold: str) -> bool:
     bare, product = normalize(answer), normalize(gold)
     if _BARE_NUMBER.fullmatch(bare):
         return _PRODUCT.search(product) is not None
-    wanted = _count_factors(value(parse_answer(gold)))
-    return wanted > 1 and _count_factors(value(parse_answer(answer))) < wanted
+    factors, wanted = (_count_factors(right_side(parse_answer(text))) for text in (answer, gold))
+    return wanted > 1 and factors < wanted
 
 
 def _has_product_of_sums(expr: Expr) -> bool:
@@ -273,11 +274,8 @@ def _has_product_of_sums(expr: Expr) -> bool:
         return any(map(_has_product_of_sums, expr.args))
     if expr.op not in ("*", "^"):
         return False
-    for part in expr.args:
-        is_sum_with_letters = part.op == "+" and bool(symbols(part))
-        if is_sum_with_letters or _has_product_of_sums(part):
-            return True
-    return False
+    has_sum = any(part.op == "+" and symbols(part) for part in expr.args)
+    return has_sum or any(map(_has_product_of_sums, expr.args))
 
 
 def _count_factors(expr: Expr) -> int:
@@ -288,6 +286,6 @@ def _count_factors(expr: Expr) -> int:
         return sum(map(_count_factors, expr.args))
     if expr.op == "^":
         base, exponent = expr.args
-        if exponent.op == "num" and exponent.number.denominator == 1:
+        if is_whole_number(exponent):
             return _count_factors(base) * abs(int(exponent.number))
     return 1

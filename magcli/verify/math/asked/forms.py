@@ -17,6 +17,7 @@ _PRIME_FACTORS = re.compile(
     r"|factores primos|fattori primi|fatores primos|прост\w+ множител|[质質素]因[数數子]",
     re.IGNORECASE,
 )
+# A whole number with its power.
 _FACTOR = re.compile(r"(\d+)(?:\^\{?(\d+)\}?)?")
 _TIMES = re.compile(r"\\(?:cdot|times|ast)(?![A-Za-z])|[*×·⋅]|\)\s*\(|[()]")
 MAX_PRIME = 10**10
@@ -28,12 +29,14 @@ def _whole_factors(text: str) -> list[int] | None:
     parts = [part.strip(" {},\\") for part in _TIMES.split(last_side)]
     factors = [_FACTOR.fullmatch(part.replace(" ", "")) for part in parts if part]
     bases = [int(match[1]) for match in factors if match]
+    # Fewer, if a part is no power of a whole number.
     return bases if bases and len(bases) == len(factors) else None
 
 
 def _is_prime(number: int) -> bool:
     if number < 2 or number > MAX_PRIME:
         return False
+    # Of two factors, one is at most the square root.
     return all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
 
 
@@ -56,6 +59,7 @@ _SIMPLEST = re.compile(
     r"|\bsemplific|minimi termini|упрост|сократи|несократим|最简|化简|约分",
     re.IGNORECASE,
 )
+# ``\frac{3}{4}``, ``\frac34`` and ``3/4``, with two groups for each.
 _WHOLE_FRACTION = re.compile(
     r"\\[dtc]?frac\s*\{\s*-?(\d+)\s*\}\s*\{\s*(\d+)\s*\}|\\[dtc]?frac\s*(\d)\s*(\d)"
     r"|(?<![\d.^])(\d+)\s*/\s*(\d+)(?![\d.])"
@@ -65,12 +69,14 @@ _AS_FRACTION = re.compile(
 )
 _AS_MIXED = re.compile(r"\b(?:as|to|into) (?:an? )?mixed (?:number|fraction|numeral)", re.IGNORECASE)
 _AS_IMPROPER = re.compile(r"\b(?:as|to|into) (?:an? )?improper fraction", re.IGNORECASE)
+# A mixed number in which ``bare_value`` has written Q for the fraction.
 _MIXED = re.compile(r"[+-]?\s*\d+\s*(?:\\[,; ])?\s*(?:Q|\s\d+\s*/\s*\d+)")
 # A factor 1 before or after a sign of multiplication.
 _FACTOR_ONE = re.compile(
     r"(?<![\d.^{])1\s*(?:\\(?:cdot|times)(?![A-Za-z])|[*×·⋅])(?!\s*10\s*\^)|(?:\\(?:cdot|times)(?![A-Za-z])|[*×·⋅])\s*1(?![\d.,/])"
 )
 _WHOLE_RATIO = re.compile(r"\s*(\d+)\s*:\s*(\d+)\s*")
+# The degree of a root, then the number under it in braces, in brackets, or without either.
 _ROOT = re.compile(r"(?:\\?sqrt\s*(?:\[\s*(\d)\s*\])?|√)\s*(?:\{\s*(\d+)\s*\}|\(\s*(\d+)\s*\)|(\d+))")
 MAX_RADICAND = 10**9
 
@@ -97,16 +103,21 @@ def _unreduced(text: str) -> int:
     factors 1; of an equation, on its last side.
     """
     bare = normalize(text).replace(r"\left", "").replace(r"\right", "")
+    # In a list every part has a last side.
     if "," not in bare:
         bare = bare.split("=")[-1]
-    pairs = [(int(above), int(below)) for above, below in _fractions(bare)]
+    pairs = list(_fractions(bare))
     if ratio := _WHOLE_RATIO.fullmatch(bare):
-        pairs.append((int(ratio[1]), int(ratio[2])))
-    # A denominator 1 is left out in lowest terms.
-    unreduced_pairs = [pair for pair in pairs if math.gcd(*pair) > 1 or pair[1] == 1]
-    unreduced_roots = list(filter(_is_unreduced_root, _ROOT.finditer(bare)))
+        pairs.append((ratio[1], ratio[2]))
+    unreduced_pairs = sum(_is_unreduced(int(above), int(below)) for above, below in pairs)
+    unreduced_roots = sum(map(_is_unreduced_root, _ROOT.finditer(bare)))
     factors_one = _FACTOR_ONE.findall(bare)
-    return len(unreduced_pairs) + len(unreduced_roots) + len(factors_one)
+    return unreduced_pairs + unreduced_roots + len(factors_one)
+
+
+def _is_unreduced(above: int, below: int) -> bool:
+    """Whether a fraction is not in lowest terms, where a denominator 1 is left out."""
+    return math.gcd(above, below) > 1 or below == 1
 
 
 def _fractions(text: str) -> Iterator[tuple[str, str]]:
@@ -160,10 +171,10 @@ _POWER_OF_TEN = re.compile(r"10+")
 
 def _is_decimal_as_fraction(text: str) -> bool:
     """Whether a fraction is only a decimal over a power of ten and could be reduced: ``125/1000``."""
-    for above, below in _fractions(normalize(text)):
-        if _POWER_OF_TEN.fullmatch(below) and math.gcd(int(above), int(below)) > 1:
-            return True
-    return False
+    return any(
+        _POWER_OF_TEN.fullmatch(below) and math.gcd(int(above), int(below)) > 1
+        for above, below in _fractions(normalize(text))
+    )
 
 
 def is_other_fraction(answer: str, gold: str, question: str) -> bool:
@@ -172,8 +183,9 @@ def is_other_fraction(answer: str, gold: str, question: str) -> bool:
     """
     if "%" in answer and "%" not in gold:
         return _asks_for_fraction(question)
-    value, wanted = bare_value(answer), bare_value(gold)
-    is_mixed, wants_mixed = _MIXED.fullmatch(value) is not None, _MIXED.fullmatch(wanted) is not None
+    value = bare_value(answer)
+    is_mixed = _MIXED.fullmatch(value) is not None
+    wants_mixed = _MIXED.fullmatch(bare_value(gold)) is not None
     asks_mixed, asks_improper = _asks_for_mixed(question)
     if is_mixed and not wants_mixed:
         return asks_improper and not asks_mixed
@@ -184,6 +196,7 @@ def is_other_fraction(answer: str, gold: str, question: str) -> bool:
 _RATIONALIZE = re.compile(
     r"rationali[sz]|rational machen|racionali|razionalizza|освободи\w* от иррациональност|分母有理化", re.IGNORECASE
 )
+# In a fraction whose numerator may have braces within its own, or behind a slash.
 _ROOT_BELOW = re.compile(
     r"\\[dtc]?frac\s*\{(?:[^{}]|\{[^{}]*\})*\}\s*\{[^{}]*\\sqrt|/\s*[({]?[^+\-]{0,20}(?:\\sqrt|√|sqrt)"
 )
@@ -196,6 +209,7 @@ def has_root_in_denominator(answer: str, gold: str, question: str) -> bool:
     return bool(_ROOT_BELOW.search(normalize(answer))) and not _ROOT_BELOW.search(normalize(gold))
 
 
+# The words before a unit that say that it is asked for.
 _TO = r"(?:\b(?:in|to|into|as|using|en|em|à|a|ao|в|nach|ins?|im)\s+(?:\w+\s+)?|用|[化换]为|[化换]成)"
 _RADIANS = re.compile(
     rf"{_TO}(?:radian\w*|rad\b|radianti|bogenmaß|радиан\w*|弧度)|radian measure|弧度制", re.IGNORECASE
@@ -219,8 +233,8 @@ def has_other_angle_unit(answer: str, gold: str, question: str) -> bool:
 
 def _asked_angle_unit(question: str) -> str:
     """The one unit of angles that a question asks for; empty if it asks for neither, or has both."""
-    in_radians, in_degrees = _RADIANS.search(question), _DEGREES.search(question)
-    if bool(in_radians) == bool(in_degrees):
+    in_radians, in_degrees = bool(_RADIANS.search(question)), bool(_DEGREES.search(question))
+    if in_radians == in_degrees:
         return ""
     return "radian" if in_radians else "degree"
 

@@ -3,20 +3,22 @@
 import re
 from functools import lru_cache
 
+from magcli.verify.math.asked.requests import MAX_QUESTION
 from magcli.verify.math.latex.spelling import normalize
 from magcli.verify.math.latex.tree import Expr
 from magcli.verify.math.latex.units import is_known_unit, unit_name
 
-MAX_QUESTION = 20_000
 MAX_ANSWER = 300
 
 # ---- names that a question lists ----
 
+# Words that no name of a quantity contains: before them it ends.
 _STOP = (
     r"of|for|that|such|so|with|without|if|when|where|while|why|how|in|into|is|are|was|were|to|from|by|at|on|as|which|who"
     r"|whose|and|or|nor|all|any|both|each|every|than|then|between|using|satisfying|given|the|an?|not|values?"
 )
 _WORD = rf"(?!(?:{_STOP})\b)[a-z][a-z'-]+"
+# A letter with its index, or up to four words.
 _NAME = rf"(?:\$?[A-Za-z](?:_\{{?\w\}}?)?\$?(?![\w'-])|{_WORD}(?: {_WORD}){{0,3}})"
 _LISTED_NAMES = re.compile(
     r"\b(?:find|what (?:are|is)|determine|give|compute|calculate|state|identify|evaluate)\s+(?:the\s+)?"
@@ -56,7 +58,9 @@ _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}")
 # A name in words before or after a number, which most answers lack.
 _MAY_HAVE_NAMES = re.compile(r"(?<![\\A-Za-z])[A-Za-z][A-Za-z' -]*[A-Za-z][\s:=}]*-?[\d.\\$(]|\d[\s\\]*[rR]")
 _SEPARATOR = re.compile(r"[,;]|\band\b")
+# Commas outside brackets, and conjunctions.
 _PARTS = re.compile(r"\s*[,;](?![^(]*\))\s*(?:and\s+)?|\s+and\s+", re.IGNORECASE)
+# ``mean: 4``, ``the mean is 4``, ``Ben 6``.
 _LABELLED = re.compile(
     r"(?:the\s+)?(?P<label>[A-Za-z][A-Za-z' -]*[A-Za-z])(?:\s*[:=]\s*|\s+(?:is|are|of|equals)\s+|\s+)"
     r"(?P<value>[-+\d.\\$(].*)",
@@ -111,14 +115,17 @@ def _labelled(text: str) -> list[tuple[str, str]]:
     """The names and values of a list in which each value has a name in words; empty for anything else."""
     parts = [_LABELLED.fullmatch(part) for part in _PARTS.split(text)]
     labelled = [(match["label"].lower(), match["value"]) for match in parts if match]
+    # Fewer, if a part has no name.
     return labelled if len(labelled) == len(parts) else []
 
 
 def _values_of(names: tuple[str, ...], labelled: list[tuple[str, str]]) -> list[str]:
     """The values in the order of the names; empty unless each name has one."""
     values = {_position(label, names): value for label, value in labelled}
-    complete = len(labelled) == len(names) and sorted(values) == list(range(len(names)))
-    return [values[at] for at in range(len(names))] if complete else []
+    positions = range(len(names))
+    # A label that matches no name, or two of one name, leave a gap.
+    complete = len(labelled) == len(names) and sorted(values) == list(positions)
+    return [values[at] for at in positions] if complete else []
 
 
 def _position(label: str, names: tuple[str, ...]) -> int:
@@ -134,6 +141,7 @@ _SIZE = r"\d+(?:\.\d+)?(?:/\d+)?|\\[dt]?frac\{\d+\}\{\d+\}|\d*\\sqrt\{\d+\}"
 _MEASURED = rf"(?:{_SIZE})(?:\s*[A-Za-z]+)?"
 _BY = re.compile(rf"{_MEASURED}(?:\s+by\s+{_MEASURED}){{1,2}}")
 _TIMES = r"\s*(?:\\times(?![A-Za-z])|×|x|X|\*)\s*"
+# ``7 cm x 9 cm``: x is a sign here, not a unit.
 _BY_SIGN = re.compile(rf"(?:{_SIZE})(?:\s*(?![xX])[A-Za-z]+)?(?:{_TIMES}(?:{_SIZE})(?:\s*(?![xX])[A-Za-z]+)?){{1,2}}")
 _DIMENSIONS = re.compile(
     r"\bdimensions?\b|\bmeasurements\b|\b(?:order|size|shape)\b.*\bmatri|\bmatri.*\b(?:order|size|shape)\b|Abmessungen|dimensiones|dimensioni|размеры|尺寸",
@@ -154,6 +162,7 @@ def dimensions_as_list(text: str, question: str) -> str:
     r"""``7 by 9``, or ``7\times 9`` as dimensions that a question asks for, as a list; those of a matrix as a pair."""
     if len(text) > MAX_ANSWER:
         return text
+    # With signs it may be a product, unless the question asks for dimensions.
     if " by " not in text and not (_MAY_BE_SIZES.search(text) and _asks_for_dimensions(question)):
         return text
     bare = _without_text_commands(text)
@@ -164,6 +173,7 @@ def dimensions_as_list(text: str, question: str) -> str:
     else:
         return text
     units = [unit for _, unit in map(_split_unit, sizes) if unit]
+    # 3x by 4y are sides with letters.
     if not all(is_known_unit(unit_name(unit)) for unit in units):
         return text
     listed = ", ".join(map(_with_upright_unit, sizes))

@@ -6,8 +6,15 @@ import re
 from functools import lru_cache
 
 from magcli.verify.math.asked.values import bare_value, is_plain_value
-from magcli.verify.math.equality.identity import same_value
+from magcli.verify.math.equality.identity import are_equal
 from magcli.verify.math.latex.tree import Expr
+
+
+def _only_kind(patterns: dict[str, re.Pattern[str]], question: str) -> str:
+    """The only kind of notation that a question asks for; empty without one or with several."""
+    kinds = [kind for kind, pattern in patterns.items() if pattern.search(question)]
+    return kinds[0] if len(kinds) == 1 else ""
+
 
 # ---- regions of the real line ----
 
@@ -27,13 +34,6 @@ _REGIONS = {
 }
 
 
-@lru_cache(maxsize=1024)
-def _asked_region(question: str) -> str:
-    """The only notation of a region that a question asks for; empty without one or with several."""
-    kinds = [kind for kind, pattern in _REGIONS.items() if pattern.search(question)]
-    return kinds[0] if len(kinds) == 1 else ""
-
-
 def _kind_of_region(expr: Expr) -> str:
     """How a region is written; empty for anything else. ``x \\in (0,1)`` is an interval."""
     if expr.op == "builder":
@@ -44,16 +44,13 @@ def _kind_of_region(expr: Expr) -> str:
         return "inequality"
     kinds = set(map(_kind_of_region, expr.args))
     # The outermost notation first: a set builder contains inequalities.
-    for kind in ("builder", "inequality", "interval"):
-        if kind in kinds:
-            return kind
-    return ""
+    return next((kind for kind in ("builder", "inequality", "interval") if kind in kinds), "")
 
 
 def is_other_region(tree: Expr, truth: Expr, question: str) -> bool:
     """Whether an answer is a region in another notation than the one asked for, in which the ground truth is."""
     kind, wanted = _kind_of_region(tree), _kind_of_region(truth)
-    return kind != "" and wanted not in ("", kind) and _asked_region(question) == wanted
+    return kind != "" and wanted not in ("", kind) and _only_kind(_REGIONS, question) == wanted
 
 
 # ---- numbers ----
@@ -78,13 +75,6 @@ _NUMBERS = {
 }
 
 
-@lru_cache(maxsize=1024)
-def _asked_number(question: str) -> str:
-    """The only way to write a number that a question asks for; empty without one or with several."""
-    kinds = [kind for kind, pattern in _NUMBERS.items() if pattern.search(question)]
-    return kinds[0] if len(kinds) == 1 else ""
-
-
 def _kind_of_number(text: str) -> str:
     """How a plain number is written; empty for whole numbers and anything else."""
     if "%" in text:
@@ -101,14 +91,14 @@ def is_other_number(answer: str, gold: str, question: str) -> bool:
     """Whether an answer is a fraction, decimal or percentage, and the question and the ground truth have another."""
     kind = _kind_of_number(answer)
     wanted = _kind_of_number(gold) if kind else ""
-    return wanted in ("fraction", "decimal") and kind != wanted and _asked_number(question) == wanted
+    return wanted in ("fraction", "decimal") and kind != wanted and _only_kind(_NUMBERS, question) == wanted
 
 
 def lacks_percentage(tree: Expr, truth: Expr, question: str) -> bool:
     """Whether a question asks for a percentage and an answer is the hundredth part of it, ``0.35`` for 35%."""
-    if truth.op != "percent" or tree.op == "percent" or _asked_number(question) != "percent":
+    if truth.op != "percent" or tree.op == "percent" or _only_kind(_NUMBERS, question) != "percent":
         return False
-    return same_value(tree, truth.args[0]) is not True
+    return not are_equal(tree, truth.args[0])
 
 
 _SCIENTIFIC = re.compile(
@@ -166,7 +156,7 @@ def _may_ask_for_percentage(question: str) -> bool:
 
 def adds_percent_sign(tree: Expr, truth: Expr, question: str) -> bool:
     """Whether an answer is the number of the ground truth and a percent sign that the question does not ask for."""
-    if tree.op != "percent" or same_value(tree.args[0], truth) is not True:
+    if tree.op != "percent" or not are_equal(tree.args[0], truth):
         return False
     return not _may_ask_for_percentage(question)
 
@@ -178,4 +168,5 @@ _SET_OPERATIONS = (r"\cap", r"\cup", r"\setminus")
 
 def leaves_set_operation(tree: Expr, truth: Expr) -> bool:
     """Whether an answer is an intersection, union or difference of listed sets, and the ground truth a listed set."""
-    return truth.op == "set" and tree.op in _SET_OPERATIONS and any(arg.op == "set" for arg in tree.args)
+    of_listed_sets = tree.op in _SET_OPERATIONS and any(arg.op == "set" for arg in tree.args)
+    return truth.op == "set" and of_listed_sets

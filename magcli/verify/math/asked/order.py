@@ -3,11 +3,11 @@
 import re
 from functools import lru_cache
 
+from magcli.verify.math.asked.requests import MAX_QUESTION
 from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.tree import Expr
 
 _LISTS = ("list", "set")
-MAX_QUESTION = 20_000
 
 _SENTENCE_END = re.compile(r"(?<=[.?!;])\s+|[。？！；\n]+")
 _ANY_ORDER = re.compile(
@@ -116,7 +116,8 @@ def is_out_of_order(answer: Expr, gold: Expr) -> bool:
         return False
     if any(part.op == "rel" for part in (*answer.args, *gold.args)):
         return False
-    return not all(same(one, other)[0] for one, other in zip(answer.args, gold.args, strict=True))
+    pairs = zip(answer.args, gold.args, strict=True)
+    return not all(same(one, other)[0] for one, other in pairs)
 
 
 _ASCENDING = re.compile(

@@ -5,8 +5,9 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
+from magcli.verify.math.asked.requests import MAX_QUESTION
 from magcli.verify.math.asked.values import is_plain_value
-from magcli.verify.math.equality.identity import same_value
+from magcli.verify.math.equality.identity import are_equal
 from magcli.verify.math.latex.answers import parse_answer
 from magcli.verify.math.latex.spelling import normalize
 from magcli.verify.math.latex.tree import num
@@ -21,10 +22,11 @@ class Puzzle(NamedTuple):
     other_operations: bool
 
 
-MAX_QUESTION = 20_000
+# Two or more numbers: ``7, 4, 4 and 1``.
 _LIST = (
     r"[\[({]?\s*\$?(?P<list>\d+(?:\$?(?:\s*[,，、;]\s*(?:and|und|et|y|e|и|和)?|\s+(?:and|und|et|y|e|и|和))\s*\$?\d+)+)"
 )
+# What precedes the numbers: ``using each of the numbers``, ``with``.
 _OF = re.compile(
     r"(?:\b(?:us(?:e|ing)|with|from|out of|of|combin(?:e|ing)|the|given|aus|mit|avec|à partir|con"
     r"|usando|utilisant|de|da|из|используя)"
@@ -34,6 +36,7 @@ _OF = re.compile(
     r"|integers|cards|Zahlen|nombres|números|чисел|числа|数字?)\s*){0,5}:?\s*" + _LIST,
     re.IGNORECASE,
 )
+# The value to reach, behind its verb: ``make 24``.
 _TARGET = re.compile(
     r"(?:\b(?:make|makes|making|get|reach|obtain|form|equals?|equal to|result(?:s|ing)? in|gives?"
     r"|evaluates? to|produce|yield"
@@ -44,9 +47,11 @@ _TARGET = re.compile(
     r"|得到?|等于|凑成?|算出?)[\s:$=]*(?:the (?:number|value|target)\s*)?[\s:$=]*(?P<target>\d+)(?![\d.,]*\d)",
     re.IGNORECASE,
 )
+# The value before its verb, as in German: ``24 zu erhalten``.
 _TARGET_FIRST = re.compile(
     r"(?<![\d.,])(?P<target>\d+) (?:ergibt|ergeben|erhält|zu (?:erhalten|bilden))", re.IGNORECASE
 )
+# What only a question for an expression mentions.
 _BUILDS = re.compile(
     r"operations?\b|operators?\b|expression|equation|arithmetic|[+]\s*[,，、]?\s*[-−–]|countdown"
     r"|24[ -](?:game|point)|game of 24"
@@ -55,6 +60,7 @@ _BUILDS = re.compile(
     r"|операци|выражение|действи|运算|算式|加减乘除|24点",
     re.IGNORECASE,
 )
+# A question for the number of expressions has that number as its answer.
 _COUNTS = re.compile(
     r"\bhow many\b|\bnumber of (?:ways|expressions)|\bhow much\b|wie viele|combien|cuánt|quant[ie]\b|сколько|多少种?",
     re.IGNORECASE,
@@ -66,10 +72,12 @@ _USES_ALL = re.compile(
     r"|tutti i numeri|все числа|每个?数字?(?:只|必须|恰好)?用?一次",
     re.IGNORECASE,
 )
+# Some of the numbers may be left.
 _AT_MOST = re.compile(
     r"\bat most once|\bonly (?:be used )?once|\bcan (?:only )?be used once|\bnot all|\bsome or all|höchstens",
     re.IGNORECASE,
 )
+# Operations besides the four of arithmetic.
 _OTHER_OPERATIONS = re.compile(
     r"power|expon|factorial|root|sqrt|\^|any (?:mathematical )?operation|concaten|Potenz|puissance|potenc",
     re.IGNORECASE,
@@ -109,16 +117,19 @@ def puzzle_of(question: str) -> Puzzle | None:
     return Puzzle(numbers, int(target["target"]), uses_all, bool(_OTHER_OPERATIONS.search(question)))
 
 
+# All that an expression of the four operations consists of.
 _SIGNS = re.compile(r"\\(?:cdot|times|div|ast|left|right|[dtc]?frac|[,;:! ])(?![A-Za-z])|[\s+\-−–*/×÷·⋅(){}\[\].,$]|\d")
 _MORE_SIGNS = re.compile(r"\\?sqrt|√|\^|!")
 _OPERATION = re.compile(r"\\(?:cdot|times|div|ast|[dtc]?frac)(?![A-Za-z])|[+\-−–*/×÷·⋅]|\)\s*\(|\d\s*\(|\^")
 
 
 def _expression_side(answer: str) -> str:
-    """The side of an equation that has operations; the answer itself without one."""
+    """The first side of an equation, or the only one, that has an operation; empty if none has."""
+    # Not at <=, >=, != and \=.
     sides = [side for side in re.split(r"(?<![<>!\\])=", normalize(answer)) if side.strip()]
-    working = [side for side in sides if _OPERATION.search(side.strip()[1:])]
-    return working[0] if working else ""
+    # Behind the first character, which may be a sign.
+    working = (side for side in sides if _OPERATION.search(side.strip()[1:]))
+    return next(working, "")
 
 
 def solves_puzzle(answer: str, puzzle: Puzzle) -> bool:
@@ -138,7 +149,7 @@ def solves_puzzle(answer: str, puzzle: Puzzle) -> bool:
         return False
     if puzzle.uses_all and allowed - used:
         return False
-    return same_value(parse_answer(expression), num(puzzle.target)) is True
+    return _reaches_target(expression, puzzle)
 
 
 def _separated(expression: str) -> str:
@@ -172,6 +183,7 @@ def verdict_on_puzzle(answer: str, gold: str, question: str) -> bool | None:
 
 def _has_operation(gold: str) -> bool:
     expression = _expression_side(gold)
+    # Nothing but digits and signs of operations.
     return bool(expression) and not is_plain_value(gold) and not _SIGNS.sub("", expression)
 
 
@@ -180,4 +192,8 @@ def _is_of_puzzle(gold: str, puzzle: Puzzle) -> bool:
     if normalize(gold) == str(puzzle.target):
         return True
     expression = _expression_side(gold)
-    return bool(expression) and same_value(parse_answer(expression), num(puzzle.target)) is True
+    return bool(expression) and _reaches_target(expression, puzzle)
+
+
+def _reaches_target(expression: str, puzzle: Puzzle) -> bool:
+    return are_equal(parse_answer(expression), num(puzzle.target))

@@ -4,12 +4,13 @@ import re
 from functools import lru_cache
 
 from magcli.verify import language
+from magcli.verify.math.asked.requests import MAX_QUESTION
 from magcli.verify.math.equality.equations import is_function
 from magcli.verify.math.equality.identity import symbols
 from magcli.verify.math.equality.lines import is_multiple
 from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.spelling import normalize, squeeze
-from magcli.verify.math.latex.tree import Expr, rename_symbol
+from magcli.verify.math.latex.tree import Expr, is_equation, rename_symbol
 from magcli.verify.math.latex.units import SYMBOLS, scaled
 from magcli.verify.math.latex.wording import plain, states_value
 
@@ -23,7 +24,9 @@ _COMMA_DECIMAL = re.compile(r"(?<![\d.,(\[{])\d+(?:,|\{,\})\d{1,2}(?![\d.,)\]}])
 _POINT_DECIMAL = re.compile(r"(?<![\d.,])\d+\.(?:\d{1,2}|\d{4,})(?![\d.,])")
 # A number and one letter, apart from it: ``4.58 m``.
 _LETTER_UNIT = re.compile(r"(?P<number>[\d.,]*\d)(?:\s|\\[,; ]|~)+(?P<unit>[A-Za-z])")
+# A letter, to be filled in, before a sign of a relation or operation.
 _VARIABLE = r"(?<![A-Za-z\\]){}\s*(?:[=<>+^]|\\(?:in|le|ge|ne)(?![a-z]))"
+# A letter, to be filled in, behind a number.
 _MEASURED = r"\d\$?(?:\s|\\[,; ]|~)*(?:\\(?:text|mathrm)\s*\{{\s*)?{}(?![A-Za-z(=])"
 
 
@@ -64,9 +67,10 @@ _LABEL = re.compile(
     r"(?:(?<=[\s。？：；，])|^)(?:\(\s*(?P<braced>[A-Ja-j])\s*\)|(?P<marked>[A-Ja-j])\s*[.):．、]{1,2}|(?P<circled>[①-⑳]))\s*"
 )
 _BOLD_LABEL = re.compile(r"\\(?:textbf|mathbf|text|mathrm|textrm|rm|bf)\s*\{\s*(\(?[A-J][.)])\s*\}")
+# Asymptote code, whose labels of points are no options.
 _DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 _SPACES = re.compile(r"\\q?quad|~|\\[ ,;:!]|\\hspace\{[^{}]*\}")
-MIN_OPTIONS, MAX_QUESTION = 3, 20_000
+MIN_OPTIONS = 3
 _SEQUENCES = ("ABCDEFGHIJ", "abcdefghij", "①②③④⑤⑥⑦⑧⑨⑩")
 
 
@@ -78,17 +82,14 @@ def options(question: str) -> dict[str, str]:
     text = _DRAWING.sub(" ", question)
     text = _BOLD_LABEL.sub(r" \1 ", text)
     text = _SPACES.sub(" ", text)
-    labels = []
-    for match in _LABEL.finditer(text):
-        letter = match["braced"] or match["marked"] or match["circled"]
-        labels.append((match.start(), match.end(), letter))
+    labels = list(_LABEL.finditer(text))
     for sequence in _SEQUENCES:
         run = _run_of_labels(labels, sequence)
         if len(run) < MIN_OPTIONS:
             continue
         # An option lasts from the end of its label to the start of the next one.
-        starts = [end for _, end, _ in run]
-        stops = [*(start for start, _, _ in run[1:]), len(text)]
+        starts = [label.end() for label in run]
+        stops = [*(label.start() for label in run[1:]), len(text)]
         texts = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
         return dict(zip(sequence, map(_first_paragraph, texts), strict=False))
     return {}
@@ -99,13 +100,15 @@ def _first_paragraph(text: str) -> str:
     return re.split(r"\n\s*\n|\$?\\bullet", text.strip(), maxsplit=1)[0].strip(" \n\t,;.")
 
 
-def _run_of_labels(labels: list[tuple[int, int, str]], sequence: str) -> list[tuple[int, int, str]]:
+def _run_of_labels(labels: list[re.Match[str]], sequence: str) -> list[re.Match[str]]:
     """The last run of labels in the order of a sequence."""
-    run: list[tuple[int, int, str]] = []
+    run: list[re.Match[str]] = []
     for label in labels:
-        if label[2] == sequence[0]:
+        # Each form of a label has a group of its own.
+        (letter,) = filter(None, label.groups())
+        if letter == sequence[0]:
             run = [label]
-        elif run and len(run) < len(sequence) and label[2] == sequence[len(run)]:
+        elif run and len(run) < len(sequence) and letter == sequence[len(run)]:
             run.append(label)
     return run
 
@@ -137,6 +140,7 @@ def without_asked_base(text: str, question: str) -> str:
     return written["digits"] if re.search(asked, question, re.IGNORECASE) else ""
 
 
+# A number and the words after it.
 _SCALED = re.compile(r"(?P<number>[\d.,]*\d)(?:\s|\\[,; ]|~)*(?P<words>[^\W\d_].*|\\text\{.*)")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _ASKED_SCALE = r"(?:how many|wie viele?|combien de|cuant[oa]s|quant[ie]|сколько|多少|几)\s*{}"
@@ -200,11 +204,13 @@ _DIRECTIONS = (
     r"|eine?n? (?:eigenvektor|normalenvektor|richtungsvektor|basis)|un vecteur (?:propre|normal|directeur)"
     r"|un (?:autovector|vector (?:propio|normal|director)|autovettore|vettore (?:normale|direttore))|un[ae] base"
 )
+# One vector of many, which the indefinite article shows.
 _DIRECTION = re.compile(
     rf"{_FIND} (?:{_DIRECTIONS})\b|(?:найдите|укажите) (?:собственный вектор|вектор нормали|направляющий вектор)"
     "|求[^。，]{0,20}的一个(?:特征向量|法向量|方向向量)",
     re.IGNORECASE,
 )
+# A length that is asked for, so that not every multiple is right.
 _LENGTH = re.compile(
     r"\bunit|normali[sz]|normiert|einheits|unita|orthonorm|length|magnitude|единичн|单位|模", re.IGNORECASE
 )
@@ -233,7 +239,7 @@ def _same_constant(a: Expr, b: Expr, question: str) -> bool:
 
 def _constants(equation: Expr) -> frozenset[str]:
     """The letters in the value of a function that are not its arguments; empty for anything else."""
-    if equation.op != "rel" or equation.name != "=":
+    if not is_equation(equation):
         return frozenset()
     function, value = equation.args
     return symbols(value) - symbols(function) if is_function(function) else frozenset()

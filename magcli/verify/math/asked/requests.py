@@ -14,6 +14,7 @@ from magcli.verify.math.latex.spelling import normalize, squeeze
 MAX_CHARS = 2_000
 """Longer answers and expressions are not examined."""
 MAX_QUESTION = 20_000
+"""Longer questions are not searched."""
 
 # ---- what a question asks to work out ----
 
@@ -89,7 +90,8 @@ def _trimmed(start: int, end: int, text: str) -> tuple[int, int, str]:
 
 def _is_requested(question: str, start: int, end: int) -> bool:
     # A request is near its expression; the bounds keep the time linear.
-    before, after = question[max(0, start - 160) : start], question[end : end + 60]
+    before = question[max(0, start - 160) : start]
+    after = question[end : end + 60]
     if _CONTINUED.match(after):
         return False
     stands_alone = not before.strip() and not after.strip(" .?=\n")
@@ -142,7 +144,7 @@ def repeats_question(answer: str, gold: str, question: str) -> bool:
     own = _tokens(answer)
     if own == _tokens(gold) or not _may_repeat(own, question):
         return False
-    # 3\times10^6 is no repetition of 10^6\times3.
+    # The tokens of 3\times10^6 and 10^6\times3 are the same, but only the first is in scientific notation.
     if SCIENTIFIC.fullmatch(answer.strip()) and squeeze(answer) not in squeeze(question):
         return False
     asked = [text for text in requested_expressions(question) if len(text) <= MAX_CHARS]

@@ -5,12 +5,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from magcli.verify.math.equality.identity import symbols
-from magcli.verify.math.latex.tree import ONE, Expr, neg
-
-
-def value(expr: Expr) -> Expr:
-    """The last side of an equation; anything else as it is."""
-    return expr.args[-1] if expr.op == "rel" and expr.name == "=" else expr
+from magcli.verify.math.latex.tree import ONE, Expr, flattened, is_whole_number, neg, parts_of
 
 
 def count_uncollected(expr: Expr) -> int:
@@ -18,19 +13,11 @@ def count_uncollected(expr: Expr) -> int:
     inside = sum(map(count_uncollected, expr.args))
     if expr.op == "+":
         # Like terms have the same factors besides their coefficients.
-        keys = [frozenset(_powers(term)) for term in _terms(expr)]
+        keys = [frozenset(_powers(term)) for term in flattened(expr, "+")]
         return inside + len(keys) - len(set(keys))
     if expr.op in ("*", "/"):
         return inside + (_has_like_factors(expr) or _has_number_to_cancel(expr))
     return inside
-
-
-def _terms(expr: Expr) -> Iterator[Expr]:
-    for arg in expr.args:
-        if arg.op == "+":
-            yield from _terms(arg)
-        else:
-            yield arg
 
 
 def _powers(expr: Expr) -> Iterator[tuple[Expr, Expr]]:
@@ -51,15 +38,12 @@ def _powers(expr: Expr) -> Iterator[tuple[Expr, Expr]]:
 
 def _has_like_factors(expr: Expr) -> bool:
     """Whether a product has a base twice; a root may stand beside a power, as in ``x\\sqrt x``."""
-    seen = set()
-    for base, exponent in _powers(expr):
-        if base.op == "num" or exponent.op != "num":
-            continue
-        kind = (base, exponent.number.denominator == 1)
-        if kind in seen:
-            return True
-        seen.add(kind)
-    return False
+    kinds = [
+        (base, is_whole_number(exponent))
+        for base, exponent in _powers(expr)
+        if base.op != "num" and exponent.op == "num"
+    ]
+    return len(set(kinds)) < len(kinds)
 
 
 def _has_number_to_cancel(expr: Expr) -> bool:
@@ -86,20 +70,23 @@ def count_numbers_to_join(expr: Expr) -> int:
 def _has_numbers_to_join(expr: Expr) -> bool:
     """Whether a sum or product itself has several numbers, without what is inside its parts."""
     if expr.op == "+":
-        numbers = [term for term in _terms(expr) if term.op == "num"]
+        numbers = [term for term in flattened(expr, "+") if term.op == "num"]
         return len(numbers) > 1
-    if expr.op in ("*", "/"):
-        above, below = _number_factors(expr)
-        cancels = expr.op == "*" and math.gcd(math.prod(above), math.prod(below)) > 1
-        return len(above) > 1 or len(below) > 1 or cancels
-    return False
+    if expr.op not in ("*", "/"):
+        return False
+    above, below = _number_factors(expr)
+    if len(above) > 1 or len(below) > 1:
+        return True
+    # 2 \cdot \frac{x}{4}; a fraction by itself may have a number above and below its line.
+    return expr.op == "*" and math.gcd(math.prod(above), math.prod(below)) > 1
 
 
 def _number_factors(expr: Expr) -> tuple[list[int], list[int]]:
     """The numbers other than 1 that a product has above and below the line, without their signs."""
     if expr.op == "num":
         numerator, denominator = abs(expr.number.numerator), expr.number.denominator
-        return [numerator] if numerator != 1 else [], [denominator] if denominator != 1 else []
+        above = [numerator] if numerator != 1 else []
+        return above, [denominator] if denominator != 1 else []
     if expr.op not in ("*", "/"):
         return [], []
     left, right = expr.args
@@ -115,7 +102,7 @@ def _content(expr: Expr) -> Fraction:
     """The number that could be taken out of an expression."""
     if expr.op != "+":
         return _coefficient(expr)
-    coefficients = [_coefficient(term) for term in _terms(expr)]
+    coefficients = [_coefficient(term) for term in flattened(expr, "+")]
     if any(number.denominator != 1 for number in coefficients):
         return Fraction(1)
     return Fraction(math.gcd(*(number.numerator for number in coefficients)))
@@ -142,10 +129,10 @@ def _coefficient(term: Expr) -> Fraction:
 
 def is_unsolved(answer: Expr, gold: Expr) -> bool:
     """Whether the ground truth states the values of unknowns and the answer has an equation or inequality left."""
-    stated = gold.args if gold.op in ("list", "set") else (gold,)
+    stated = parts_of(gold, "list", "set")
     if not all(_is_solved(part) for part in stated):
         return False
-    parts = answer.args if answer.op in ("list", "set") else (answer,)
+    parts = parts_of(answer, "list", "set")
     return any(part.op == "rel" and not any(map(_is_unknown, part.args)) for part in parts)
 
 
@@ -158,4 +145,6 @@ def _is_solved(relation: Expr) -> bool:
 
 
 def _is_unknown(side: Expr) -> bool:
-    return side.op == "sym" or (side.op == "f" and side.name == "abs" and side.args[0].op == "sym")
+    # |x| < 3 is solved for the absolute value.
+    inner = side.args[0] if side.op == "f" and side.name == "abs" else side
+    return inner.op == "sym"

@@ -7,20 +7,26 @@ from magcli.verify.math.asked.requests import MAX_CHARS, MAX_QUESTION, SCIENTIFI
 from magcli.verify.math.latex.spelling import normalize
 
 _LETTERS = re.compile(r"[A-Za-z]")
+# Upright words, and the signs of percentages, dollars and degrees.
 _UNIT = re.compile(r"\\(?:text|mathrm)\s*\{[^{}]*\}|\\?%|\\?\$|\^\s*\{?\s*\\circ\s*\}?|°")
+# A fraction of two whole numbers, which is a value, not a quotient left to do.
 _SIMPLE_FRACTION = re.compile(
     r"\\[dtc]?frac\s*(?:\{\s*-?\d+\s*\}|\d)\s*(?:\{\s*-?\d+\s*\}|\d)|(?<![\d./)}])\d+\s*/\s*\d+(?![\d/(]|\.\d)"
 )
+# A number, a fraction (Q) or a mixed number.
 _PLAIN_VALUE = re.compile(r"[+-]?\s*(?:\d[\d,]*(?:\.\d+)?|\.\d+|(?:\d+\s*)?Q)")
 _FUNCTION = re.compile(
     r"\\?(?:gcd|lcm|det|binom|choose|max|min|log|ln|sin|cos|tan|sqrt|sum|prod|int|lim|mod|bmod|lfloor"
     r"|lceil)(?![A-Za-z])"
     r"|\b[CP]\s*\(|\\begin\{vmatrix|\d\s*!|√"
 )
+# A sign behind a number; at the start it is that of the value.
 _SUM = re.compile(r"(?<=[\d)}Q])\s*[+\-−]")
+# A product, also without a sign before a bracket, or a quotient.
 _PRODUCT = re.compile(r"\\(?:times|cdot|div|ast)(?![A-Za-z])|[*×÷·⋅]|\)\s*\(|\d\s*\(|/")
 
 
+# Names of functions, which are no units.
 _UPRIGHT_NAME = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{\s*(gcd|lcm|gcf|hcf|det|ggT|kgV|mod|max|min)\s*\}")
 
 
@@ -48,6 +54,7 @@ _NAMES = (
     r"gcd|lcm|gcf|hcf|sqrt|log|ln|sin|cos|tan|det|bmod|mod|pmod|binom|choose|frac|dfrac|cdot|times"
     r"|div|left|right|begin|end|[bpvV]?matrix|sum|prod|pi|circ"
 )
+# Nothing but names of functions, and what is neither a letter nor a command.
 _ONLY_NUMBERS = re.compile(rf"(?:\\?(?:{_NAMES})(?![A-Za-z])|[^A-Za-z\\]|\\[,;!:\\ {{}}%])+")
 # ``f(3)``, a definite integral, a sum or a limit: the value of a formula with letters.
 _VALUE_OF_FUNCTION = re.compile(
@@ -151,14 +158,17 @@ def is_not_evaluated(answer: str, gold: str, question: str) -> bool:
 _SEPARATOR = re.compile(r"[,;]|\band\b|\bor\b")
 _RELATION = re.compile(r"[=<>≤≥≈]|\\(?:leq?|geq?|lt|gt|approx|in|cup)(?![A-Za-z])")
 _EQUALITY = re.compile(r"[=≈]|\\approx(?![A-Za-z])")
+# A unit behind a value, which is not the Q of a fraction.
 _WORDS_AFTER = re.compile(r"(?<=[\d\s}])\s*(?!Q)[A-Za-z][A-Za-z .]*$")
 _BRACKETS = " ()[]{}$\\"
 _NUMBER = r"(?:\d[\d.]*|\.\d+|Q)"
+# Two numbers with a sign or a bracket between them, or a fraction that is not one of two whole numbers.
 _ARITHMETIC = re.compile(
     rf"{_NUMBER}[\s)}}]*(?:[+\-−–*/×÷·⋅]|\\(?:cdot|times|div|ast)(?![A-Za-z]))[\s({{+\-−]*{_NUMBER}"
     rf"|{_NUMBER}\s*\(\s*-?{_NUMBER}|\)\s*\(\s*-?{_NUMBER}"
     r"|\\[dtc]?frac\s*\{[^{}A-Za-z\\]*\d[^{}A-Za-z\\]*\}\s*\{[^{}A-Za-z\\]*\d[^{}A-Za-z\\]*\}"
 )
+# A quick look for such arithmetic in an answer as it is written, which most answers lack.
 _OPERATION_SIGN = re.compile(
     r"[\d)}](?:\s|\\[,;! ])*(?:[+\-−–*/×÷·⋅(]|\\(?:cdot|times|div|ast))|frac\s*\{[^{}]*[^\d{}-]|\)\s*\("
 )
@@ -186,6 +196,7 @@ def _leaves_arithmetic(part: str) -> bool:
     """Whether one value has arithmetic of plain numbers."""
     if _states_plain_value(part):
         return False
+    # Sides that are closed forms, such as 2^{10}-1, may stay as they are.
     open_sides = [side for side in _RELATION.split(part) if not _CLOSED_FORM.search(side)]
     return any(map(_ARITHMETIC.search, open_sides))
 
@@ -214,6 +225,7 @@ def _is_whole(text: str) -> bool:
 
 
 _PRODUCT_SIGN = re.compile(r"\\(?:cdot|times|ast)|[*×·⋅]")
+# Of which the second number has no power or factorial, so that the product can be worked out.
 _PRODUCT_OF_NUMBERS = re.compile(
     rf"{_NUMBER}\s*(?:\\(?:cdot|times|ast)(?![A-Za-z])|[*×·⋅])\s*{_NUMBER}(?![\d.]*\s*[\^!])"
 )

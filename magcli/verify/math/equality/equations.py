@@ -1,13 +1,13 @@
 """Equations: names of quantities (``x``, ``f(x)``, ``AB``, ``\\text{Area}``), chains of ``=``, equal equations."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice, pairwise, starmap
 
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.math.equality.identity import BITS, agree_within_error, same_value, sample_points, symbols, value_at
-from magcli.verify.math.latex.tree import Expr, Op, add, div, neg, num, rename_symbol
+from magcli.verify.math.latex.tree import ZERO, Expr, Op, div, is_equation, is_unknown_function, sub, sym, with_numbered
 
 _OF_SEVERAL = frozenset(("gcd", "lcm", "max", "min", "det"))
 _COMPOSED: frozenset[Op] = frozenset(("+", "*", "/", "^", "f"))
@@ -25,7 +25,7 @@ def is_name(expr: Expr) -> bool:
     """
     if expr.op in ("sym", "text", "choice"):
         return True
-    if expr.op == "f" and expr.name.startswith("?"):
+    if is_unknown_function(expr):
         return expr.name in _COMPUTED or not symbols(expr) or _is_plain(expr)
     if expr.op == "f" and expr.name in _OF_SEVERAL:
         return True
@@ -34,15 +34,16 @@ def is_name(expr: Expr) -> bool:
         of_function = any(arg.op == "f" and symbols(arg) for arg in expr.args)
         return expr.name in _MEASURED and not of_function and all(map(is_name, expr.args))
     if expr.op in ("tuple", "ratio"):
-        return all(is_name(arg) for arg in expr.args)
+        return all(map(is_name, expr.args))
+    # AB/CD and dy/dx
     if expr.op == "/":
-        return all(_is_segment(arg) for arg in expr.args)
+        return all(map(_is_segment, expr.args))
     return _is_segment(expr) or _is_application(expr)
 
 
 def named_value(expr: Expr) -> Expr:
     """The value of a named quantity or of an equation of numbers; anything else unchanged."""
-    if expr.op != "rel" or expr.name != "=":
+    if not is_equation(expr):
         return expr
     left, value = expr.args
     of_constants = is_constant(left) and is_constant(value)
@@ -54,7 +55,7 @@ def quantity_value(equation: Expr) -> Expr | None:
 
     None if the equation could be solved for its only letter (``2x=10``), or is that of a curve or plane (``x+z=1``).
     """
-    if equation.op != "rel" or equation.name != "=":
+    if not is_equation(equation):
         return None
     left, value = equation.args
     if value.op == "residue":
@@ -64,8 +65,9 @@ def quantity_value(equation: Expr) -> Expr | None:
     if (left.op == "f" and left.name in _CIRCULAR) or _is_call(left):
         return value
     is_composed = left.op in _COMPOSED and not left.name.startswith("?")
+    # f(1)+f(2)=5 has no letters, but two unknowns.
     unknowns = symbols(left) | _values_of_functions(left)
-    of_curve = unknowns <= _COORDINATES or value == num(0)
+    of_curve = unknowns <= _COORDINATES or value == ZERO
     is_quantity = is_composed and len(unknowns) > 1 and not of_curve
     return value if is_quantity else None
 
@@ -80,7 +82,7 @@ def _remainder(left: Expr, value: Expr) -> Expr | None:
 
 def _values_of_functions(expr: Expr) -> frozenset[str]:
     """Unknown functions at numbers, as ``f(3)``, each as its own name."""
-    if expr.op == "f" and expr.name.startswith("?"):
+    if is_unknown_function(expr):
         return frozenset() if symbols(expr) else frozenset((f"{expr.name}{expr.args}",))
     return frozenset().union(*map(_values_of_functions, expr.args))
 
@@ -105,12 +107,13 @@ def _is_segment(expr: Expr) -> bool:
     left, right = expr.args
     if _is_differential(expr) or left.name == r"\nabla":
         return True
+    # m\angle A, the measure of an angle
     if left.op == "sym" and right.name.startswith(r"\angle"):
         return True
     return _is_segment(left) and _is_segment(right)
 
 
-_DIFFERENTIALS = (Expr("sym", name="d"), Expr("sym", name=r"\partial"))
+_DIFFERENTIALS = (sym("d"), sym(r"\partial"))
 
 
 def _is_differential(expr: Expr) -> bool:
@@ -127,7 +130,17 @@ def _without_power(expr: Expr) -> Expr:
 
 def _is_application(expr: Expr) -> bool:
     """``P(x)``, parsed as a product of two letters."""
-    return expr.op == "*" and all(a.op == "sym" for a in expr.args) and expr.args[0].name.isupper()
+    if expr.op != "*":
+        return False
+    function, argument = expr.args
+    return function.op == argument.op == "sym" and function.name.isupper()
+
+
+def name_first(relation: Expr) -> Expr:
+    """``5=x`` as ``x=5``."""
+    left, right = relation.args
+    turned = is_name(right) and not (is_name(left) or is_function(left))
+    return relation._replace(args=(right, left)) if turned else relation
 
 
 def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
@@ -153,17 +166,15 @@ def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
 
 def is_function(expr: Expr) -> bool:
     """Whether an expression is a function of an argument: ``f(x)``, ``f(2x)``, ``P(x)``."""
-    return (expr.op == "f" and expr.name.startswith("?")) or _is_application(expr)
+    return is_unknown_function(expr) or _is_application(expr)
 
 
 def _is_plain(expr: Expr) -> bool:
     """``f(x)``, ``P(x)`` and ``f(x,y)``: a function of distinct letters."""
-    if _is_application(expr):
-        return True
-    if expr.op != "f" or not expr.name.startswith("?"):
-        return False
-    names = [arg.name for arg in expr.args if arg.op == "sym"]
-    return len(set(names)) == len(names) == len(expr.args)
+    if not is_unknown_function(expr):
+        return _is_application(expr)
+    names = {arg.name for arg in expr.args if arg.op == "sym"}
+    return len(names) == len(expr.args)
 
 
 def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
@@ -175,10 +186,7 @@ def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
     arguments = call.args[1:] if call.op == "*" else call.args
     letters = chain.from_iterable(map(_letters, arguments))
     variables = dict.fromkeys(letter for letter in letters if not letter[0].isupper())
-    for at, name in enumerate(variables):
-        call = rename_symbol(call, name, f"?{at}")
-        value = rename_symbol(value, name, f"?{at}")
-    return call, value
+    return with_numbered(call, variables), with_numbered(value, variables)
 
 
 def _letters(expr: Expr) -> list[str]:
@@ -190,7 +198,7 @@ def _letters(expr: Expr) -> list[str]:
 
 def is_assignment(part: Expr) -> bool:
     """Whether an equation gives a named quantity its value."""
-    return part.op == "rel" and part.name == "=" and is_name(part.args[0])
+    return is_equation(part) and is_name(part.args[0])
 
 
 def repeats_name(parts: tuple[Expr, ...]) -> bool:
@@ -207,10 +215,16 @@ def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, 
     # One side has one name only, the other one as many as values.
     if not len(plain) == 1 < len(indexed) == len(a):
         return a, b
+    # A part that is no assignment has no name.
     stems = {name.partition("_")[0] for name in indexed}
     if stems != plain or plain == {""}:
         return a, b
-    return tuple(part.args[1] for part in a), tuple(part.args[1] for part in b)
+    return assigned_values(a), assigned_values(b)
+
+
+def assigned_values(assignments: Iterable[Expr]) -> tuple[Expr, ...]:
+    """The values of equations for names."""
+    return tuple(part.args[1] for part in assignments)
 
 
 def _assigned_name(part: Expr) -> str:
@@ -226,7 +240,8 @@ def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
     names = [_assigned_name(part) for part in parts]
     values = [part.args[1] if is_assignment(part) else part for part in parts]
     positioned = zip(_name_positions(names), values, strict=True)
-    return [value for _, value in sorted(positioned, key=lambda pair: pair[0])]
+    # No two have the same position, so that values are never compared.
+    return [value for _, value in sorted(positioned)]
 
 
 def _name_positions(names: list[str]) -> list[int]:
@@ -237,14 +252,16 @@ def _name_positions(names: list[str]) -> list[int]:
     stems = {name.partition("_")[0] for name in names}
     # x_1, x_2 are ordered by their indices; x, y by their letters.
     keys = [name.partition("_")[2] for name in names] if len(stems) == 1 else names
+    # Long indices are no numbers to count by.
     if all(key.isdecimal() and len(key) < 4 for key in keys):
         positions = [int(key) for key in keys]
     elif all(len(key) == 1 and key.isascii() and key.isalpha() for key in keys):
         positions = [ord(key) for key in keys]
     else:
         return as_written
-    distinct = len(set(positions)) == len(positions)
-    without_gaps = max(positions) - min(positions) + 1 == len(positions)
+    size = len(positions)
+    distinct = len(set(positions)) == size
+    without_gaps = max(positions) - min(positions) + 1 == size
     return positions if distinct and without_gaps else as_written
 
 
@@ -259,7 +276,7 @@ def resolve_chains(expr: Expr) -> Expr:
     if expr.op == "chain":
         relation, *sides = expr.args
         return resolve_chains(relation) if _agree(sides) else _CONTRADICTION
-    if expr.op == "rel" and expr.name == "=":
+    if is_equation(expr):
         return expr if _agree(expr.args) else _CONTRADICTION
     if expr.op not in _PARTED:
         return expr
@@ -324,7 +341,7 @@ def _last_place(decimal: Expr) -> float:
     if decimal.op != "num" or not decimal.number:
         return 0.0
     unit, value = 1.0, decimal.number
-    # Move the point behind the last digit that is not 0.
+    # Move the point behind the last digit that is not 0; for a number that never ends, such as 1/3, stop somewhere.
     while value.denominator > 1 and unit > 1e-30:
         unit /= 10
         value *= 10
@@ -342,7 +359,7 @@ _STRICT = ("<", ">")
 
 def same_equation(a: Expr, b: Expr) -> bool:
     """Whether ``L=R`` is ``c(L'-R')=0`` for a constant c."""
-    return constant_ratio(_difference(a.args), _difference(b.args)) is not None
+    return constant_ratio(sub(*a.args), sub(*b.args)) is not None
 
 
 def same_inequality(a: Expr, b: Expr) -> bool:
@@ -354,13 +371,10 @@ def same_inequality(a: Expr, b: Expr) -> bool:
     return all(map(_same_link, first, second)) or all(map(_same_link, first, backwards))
 
 
-def _difference(sides: tuple[Expr, ...]) -> Expr:
-    return add([sides[0], neg(sides[1])])
-
-
 def _links(relation: Expr) -> list[tuple[Expr, str]]:
-    signs = relation.name.split()
-    return [(_difference(relation.args[at : at + 2]), sign) for at, sign in enumerate(signs)]
+    """The difference of each pair of neighbouring sides, and the sign between them."""
+    differences = starmap(sub, pairwise(relation.args))
+    return list(zip(differences, relation.name.split(), strict=True))
 
 
 def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
@@ -379,40 +393,41 @@ def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
 
 def constant_difference(a: Expr, b: Expr) -> bool:
     """Whether two expressions in the same letters differ by a constant."""
-    names = symbols(a)
-    if not names or names != symbols(b):
+    names = _common_letters(a, b)
+    if not names:
         return False
-    field = mp_field(BITS[0])
-    previous: Ball | None = None
-    agreed = 0
-    for gap in _real_values(add([a, neg(b)]), names):
-        if previous is not None and agree_within_error(previous, gap, field) is not True:
-            return False
-        previous = gap
-        agreed += 1
-    return agreed > MIN_RATIOS
+    gaps = _real_values(sub(a, b), names)
+    return _constant(gaps, at_least=MIN_RATIOS + 1) is not None
 
 
 def constant_ratio(a: Expr, b: Expr) -> float | None:
     """The ratio of two expressions if it is constant and not zero; else None."""
+    names = _common_letters(a, b)
+    if not names:
+        return None
+    ratios = (ratio for ratio in _real_values(div(a, b), names) if ratio.value != 0)
+    # One point more than needed, if there is one, is enough of them.
+    ratio = _constant(islice(ratios, MIN_RATIOS + 1), at_least=MIN_RATIOS)
+    return None if ratio is None else float(ratio.value)
+
+
+def _common_letters(a: Expr, b: Expr) -> frozenset[str]:
+    """The letters of two expressions in the same letters; empty for others."""
     names = symbols(a)
-    if not names or names != symbols(b):
-        return None
+    return names if names == symbols(b) else frozenset()
+
+
+def _constant(values: Iterable[Ball], at_least: int) -> Ball | None:
+    """The value that so many points or more have in common; None if fewer have one, or two of them differ."""
     field = mp_field(BITS[0])
-    previous: Ball | None = None
-    agreed = 0
-    for ratio in _real_values(div(a, b), names):
-        if ratio.value == 0:
-            continue
-        if previous is not None and agree_within_error(previous, ratio, field) is not True:
+    common, count = None, 0
+    for value in values:
+        # To the first difference only, as each value is computed to many digits.
+        if common is not None and agree_within_error(common, value, field) is not True:
             return None
-        previous = ratio
-        agreed += 1
-        if agreed > MIN_RATIOS:
-            break
-    if previous is None or agreed < MIN_RATIOS:
-        return None
-    return float(previous.value)
+        common = value
+        count += 1
+    return common if count >= at_least else None
 
 
 def _real_values(expr: Expr, names: frozenset[str]) -> Iterator[Ball]:
@@ -420,8 +435,8 @@ def _real_values(expr: Expr, names: frozenset[str]) -> Iterator[Ball]:
     for values in sample_points(names, frozenset()):
         # Floats show fast where there is no value.
         quick = value_at(expr, FLOAT_FIELD, values, real=True)
-        if quick is None or quick == "none":
+        if quick in (None, "none"):
             continue
         ball = value_at(expr, mp_field(BITS[0]), values, real=True)
-        if ball is not None and ball != "none" and not isinstance(ball.value, complex):
+        if ball not in (None, "none") and not isinstance(ball.value, complex):
             yield ball

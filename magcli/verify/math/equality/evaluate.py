@@ -7,17 +7,23 @@ explain never counts as one, and neither does agreement beyond the precision.
 
 import cmath
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import cache, partial
+from itertools import count
 from typing import Any, NamedTuple
 
-from magcli.verify.math.latex.tree import INFINITY, PI, Expr, Op, function, num
+from magcli.verify.math.latex.tree import INFINITY, PI, Expr, Op, function, num, num_bits
 
 MAX_STEPS = 30_000
 """Evaluation steps of one comparison, over all its parts."""
+MAX_TERMS = 500
+"""Longer sums and products have no value."""
+MAX_LOG = 1e5
+"""Larger powers of e are not evaluated."""
 MAX_BITS = 20_000
+"""Maximum size of an exact value."""
 
 
 class Undecided(Exception):
@@ -46,17 +52,8 @@ class Field(NamedTuple):
     e: Any
 
 
-class Meter:
-    """Counts the evaluation steps of one comparison, over all its parts."""
-
-    __slots__ = ("steps",)
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-
-METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
-"""The meter of the current comparison; without one, every point has its own."""
+METER: ContextVar[Iterator[int] | None] = ContextVar("meter", default=None)
+"""Counts the evaluation steps of the current comparison, over all its parts; without it, every point has its own."""
 
 
 class Point:
@@ -67,11 +64,10 @@ class Point:
     def __init__(self, field: Field, values: Mapping[str, Fraction], *, real: bool) -> None:
         self.field, self.real = field, real
         self.values = dict(values)
-        self.meter = METER.get() or Meter()
+        self.meter = METER.get() or count(1)
 
 
-_COMPLEX_NAMES = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
-_PLAIN = ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", *_COMPLEX_NAMES)
+_PLAIN = ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh")
 
 
 def _either(name: str) -> Callable[[Any], Any]:
@@ -89,9 +85,9 @@ def _either(name: str) -> Callable[[Any], Any]:
     return apply
 
 
-FLOAT_FIELD = Field(
-    float, complex, {name: _either(name) for name in _PLAIN} | {"gamma": math.gamma}, 2.0**-51, math.pi, math.e
-)
+_FLOAT_FUNCTIONS = {name: _either(name) for name in _PLAIN} | {"gamma": math.gamma}
+# The epsilon is four times the rounding unit, as functions of the C library may be off by more than that.
+FLOAT_FIELD = Field(float, complex, _FLOAT_FUNCTIONS, 2.0**-51, math.pi, math.e)
 
 
 @cache
@@ -99,13 +95,15 @@ def mp_field(bits: int) -> Field:
     """mpmath numbers of the given precision (imported on first use)."""
     import mpmath
 
-    mp = mpmath.mp.clone() if hasattr(mpmath.mp, "clone") else mpmath.MPContext()
+    # A context of its own, as the precision of the global one may be changed by others.
+    mp = mpmath.mp.clone()
     mp.prec = bits
 
     def real(value: Fraction) -> Any:
         return mp.mpf(value.numerator) / value.denominator
 
-    functions = {name: getattr(mp, name) for name in _PLAIN} | {"gamma": mp.gamma}
+    functions = {name: getattr(mp, name) for name in (*_PLAIN, "gamma")}
+    # The signs make numbers of the constants, which else are evaluated at each use.
     return Field(real, mp.mpc, functions, mp.mpf(2) ** (3 - bits), +mp.pi, +mp.e)
 
 
@@ -122,38 +120,48 @@ def rounded(value: Any, error: Any, point: Point) -> Ball:
     error = error + abs(value) * point.field.epsilon
     if not is_real(value) and abs(value.imag) <= error:
         value = value.real
+    # Only NaN differs from itself, in either field.
     if value != value or abs(value) == math.inf:
         raise Undecided("no-value")
     return Ball(value, error)
 
 
+def are_exact(a: Ball, b: Ball) -> bool:
+    """Whether two values are fractions, with which operations have no error."""
+    return isinstance(a.value, Fraction) and isinstance(b.value, Fraction)
+
+
 def plus(a: Ball, b: Ball, point: Point) -> Ball:
     """The sum; raises Undecided if the smaller term is lost in rounding."""
-    if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
+    if are_exact(a, b):
         return Ball(check_size(a.value + b.value))
     x, y = to_field(a, point), to_field(b, point)
     small, large = (x, y) if abs(x.value) < abs(y.value) else (y, x)
+    size = abs(small.value)
     # Beyond this ratio more than half of the digits of the smaller term would be lost.
     lost_below = abs(large.value) * point.field.epsilon**0.5 * 1e-3
-    if small.error < abs(small.value) < lost_below:
+    # A term within its own error may be 0, of which nothing is lost.
+    if small.error < size < lost_below:
         raise Undecided("absorbed")
     return rounded(x.value + y.value, x.error + y.error, point)
 
 
 def times(a: Ball, b: Ball, point: Point) -> Ball:
     """The product."""
-    if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
+    if are_exact(a, b):
         return Ball(check_size(a.value * b.value))
     x, y = to_field(a, point), to_field(b, point)
+    # From (x + dx)(y + dy) - xy, with the errors dx and dy.
     error = abs(x.value) * y.error + abs(y.value) * x.error + x.error * y.error
     return rounded(x.value * y.value, error, point)
 
 
 def divide(a: Ball, b: Ball, point: Point) -> Ball:
     """The quotient; raises Undecided if the divisor may be zero."""
-    if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
+    if are_exact(a, b):
         return Ball(check_size(a.value / b.value))
     x, y = to_field(a, point), to_field(b, point)
+    # Twice, so that the smallest divisor below is at least half of this one.
     if abs(y.value) <= 2 * y.error:
         raise Undecided("no-value")
     value = x.value / y.value
@@ -165,7 +173,7 @@ def divide(a: Ball, b: Ball, point: Point) -> Ball:
 
 def check_size(value: Fraction) -> Fraction:
     """The fraction; raises Undecided beyond ``MAX_BITS``."""
-    if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
+    if num_bits(value) > MAX_BITS:
         raise Undecided("too-large")
     return value
 
@@ -178,9 +186,6 @@ def is_real(value: Any) -> bool:
     return not is_mpmath_complex and not isinstance(value, complex)
 
 
-MAX_TERMS = 500
-
-
 def evaluate(expr: Expr, point: Point) -> Ball:
     """The value of an expression.
 
@@ -188,8 +193,7 @@ def evaluate(expr: Expr, point: Point) -> Ball:
         Undecided: it does not exist or cannot be computed.
         NotReal: the point is real and the value is not.
     """
-    point.meter.steps += 1
-    if point.meter.steps > MAX_STEPS:
+    if next(point.meter) > MAX_STEPS:
         raise Undecided("too-large")
     if expr.op == "num":
         return Ball(expr.number)
@@ -227,9 +231,8 @@ def _sum(expr: Expr, point: Point) -> Ball:
 def _power(expr: Expr, point: Point) -> Ball:
     base, exponent = (evaluate(arg, point) for arg in expr.args)
     n = exponent.value
-    is_whole = isinstance(n, Fraction) and n.denominator == 1
-    if is_whole and isinstance(base.value, Fraction):
-        bits = base.value.numerator.bit_length() + base.value.denominator.bit_length()
+    if are_exact(base, exponent) and n.denominator == 1:
+        bits = num_bits(base.value)
         if abs(n) * bits <= MAX_BITS:
             return Ball(base.value ** int(n))
     x = to_field(base, point)
@@ -243,6 +246,7 @@ def _call(expr: Expr, point: Point) -> Ball:
         x = evaluate(expr.args[0], point)
         return Ball(abs(x.value), x.error)
     arguments = [evaluate(arg, point) for arg in expr.args]
+    # gcd and floor of letters are not evaluated when the tree is built.
     if all(isinstance(a.value, Fraction) for a in arguments):
         exact = function(expr.name, *(num(a.value) for a in arguments))
         if exact.op == "num":
@@ -252,13 +256,14 @@ def _call(expr: Expr, point: Point) -> Ball:
     special = SPECIAL.get(expr.name)
     if special is not None:
         return special(arguments, point)
-    name, of_inverse, is_reciprocal = DERIVED.get(expr.name, (expr.name, False, False))
+    reciprocal, of_reciprocal = _RECIPROCALS.get(expr.name), _OF_RECIPROCALS.get(expr.name)
+    name = reciprocal or of_reciprocal or _SYNONYMS.get(expr.name, expr.name)
     if name not in DERIVATIVES:
         raise Undecided("function")
     one = Ball(Fraction(1))
-    argument = divide(one, arguments[0], point) if of_inverse else arguments[0]
+    argument = divide(one, arguments[0], point) if of_reciprocal else arguments[0]
     value = analytic(name, to_field(argument, point), point)
-    return divide(one, value, point) if is_reciprocal else value
+    return divide(one, value, point) if reciprocal else value
 
 
 def _degrees(expr: Expr, point: Point) -> Ball:
@@ -272,13 +277,12 @@ def _degrees(expr: Expr, point: Point) -> Ball:
 def _series(expr: Expr, point: Point) -> Ball:
     """A finite sum or product, term by term; an infinite one is an uninterpreted function of a few of its terms."""
     letter, low, high, body = expr.args
+    # Two infinite series with these terms and the lower bound in common are taken for one.
     if high == INFINITY:
         samples = [_term(body, letter.name, k, point) for k in (5, 8, 13)]
         return uninterpreted(f"?{expr.op}", [evaluate(low, point), *samples], point)
     first, last = evaluate(low, point).value, evaluate(high, point).value
-    if not isinstance(first, Fraction) or not isinstance(last, Fraction):
-        raise Undecided("bounds")
-    if first.denominator != 1 or last.denominator != 1:
+    if not all(isinstance(bound, Fraction) and bound.denominator == 1 for bound in (first, last)):
         raise Undecided("bounds")
     if last - first > MAX_TERMS:
         raise Undecided("too-large")
@@ -317,18 +321,13 @@ _RULES: dict[Op, Callable[[Expr, Point], Ball]] = {
 }
 
 
-MAX_LOG = 1e5
-"""Larger powers of e are not evaluated."""
-
-
 def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
     """A rational power; odd roots of negative numbers are real, even ones are not."""
     may_be_zero = abs(x.value) <= x.error
     if may_be_zero:
         if n <= 0:
             raise Undecided("no-value")
-        zero = x.value * 0
-        return Ball(zero, (abs(x.value) + x.error) ** float(n))
+        return Ball(x.value * 0, (abs(x.value) + x.error) ** float(n))
     if n.denominator == 1:
         if abs(n) * abs(_log_size(x.value)) > MAX_LOG:
             raise Undecided("too-large")
@@ -359,14 +358,18 @@ def general_power(x: Ball, n: Ball, point: Point) -> Ball:
         raise Undecided("no-value")
     if point.real and x.value < 0:
         raise NotReal
-    logarithm = point.field.functions["log"](x.value)
-    if abs(n.value * logarithm) > MAX_LOG:
+    functions = point.field.functions
+    logarithm = functions["log"](x.value)
+    log_of_power = n.value * logarithm
+    if abs(log_of_power) > MAX_LOG:
         raise Undecided("too-large")
-    value = point.field.functions["exp"](n.value * logarithm)
+    value = functions["exp"](log_of_power)
     # The error of n log x is the relative error of the power, here doubled for the terms of higher order.
-    error_by_base = abs(n.value) * x.error / abs(x.value)
-    error_by_exponent = abs(logarithm) * (n.error + abs(n.value) * point.field.epsilon)
-    return rounded(value, abs(value) * 2 * (error_by_base + error_by_exponent), point)
+    size = abs(n.value)
+    error_by_base = size * x.error / abs(x.value)
+    error_by_exponent = abs(logarithm) * (n.error + size * point.field.epsilon)
+    relative_error = 2 * (error_by_base + error_by_exponent)
+    return rounded(value, abs(value) * relative_error, point)
 
 
 def _log_size(value: Any) -> float:
@@ -374,29 +377,27 @@ def _log_size(value: Any) -> float:
     return math.log(size) if isinstance(value, (float, complex)) else float(size.context.log(size))
 
 
-DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {  # of x and the value: a bound on the size of the derivative
+def _slope_of_sine(x: Any, _: Any) -> Any:
+    """At most 1 on the real line; with the imaginary part it grows as e to its power."""
+    return 1 if is_real(x) else 1 + abs(x) + 9 ** abs(x.imag)
+
+
+DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {
     "exp": lambda _, v: abs(v),
     "log": lambda x, _: 1 / abs(x),
-    "sin": lambda x, _: 1 if is_real(x) else 1 + abs(x) + 9 ** abs(x.imag),
-    "cos": lambda x, _: 1 if is_real(x) else 1 + abs(x) + 9 ** abs(x.imag),
-    "tan": lambda _, v: 1 + abs(v) ** 2,
-    "sinh": lambda _, v: 1 + abs(v),
-    "cosh": lambda _, v: 1 + abs(v),
-    "tanh": lambda _, v: 1 + abs(v) ** 2,
-    "asin": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
-    "acos": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
-    "atan": lambda x, _: 1 / abs(1 + x * x),
+    **dict.fromkeys(("sin", "cos"), _slope_of_sine),
+    **dict.fromkeys(("tan", "tanh"), lambda _, v: 1 + abs(v) ** 2),
+    **dict.fromkeys(("sinh", "cosh"), lambda _, v: 1 + abs(v)),
+    **dict.fromkeys(("asin", "acos", "acosh"), lambda x, _: 1 / abs(1 - x * x) ** 0.5),
     "asinh": lambda x, _: 1 / abs(1 + x * x) ** 0.5,
-    "acosh": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
+    "atan": lambda x, _: 1 / abs(1 + x * x),
     "atanh": lambda x, _: 1 / abs(1 - x * x),
 }
-DERIVED = {  # other functions in terms of these: name, of the inverse argument, inverse of the value
-    "ln": ("log", False, False), "sec": ("cos", False, True), "csc": ("sin", False, True), "cot": ("tan", False, True),
-    "sech": ("cosh", False, True), "csch": ("sinh", False, True), "coth": ("tanh", False, True),
-    "arcsin": ("asin", False, False), "arccos": ("acos", False, False), "arctan": ("atan", False, False),
-    "arcsec": ("acos", True, False), "arccsc": ("asin", True, False), "arccot": ("atan", True, False),
-    "arcsinh": ("asinh", False, False), "arccosh": ("acosh", False, False), "arctanh": ("atanh", False, False),
-}  # fmt: skip
+"""Of the argument ``x`` and the value ``v``: a bound on the size of the derivative."""
+# The other functions in terms of these: sec x = 1/cos x, arcsec x = acos(1/x).
+_RECIPROCALS = {"sec": "cos", "csc": "sin", "cot": "tan", "sech": "cosh", "csch": "sinh", "coth": "tanh"}
+_OF_RECIPROCALS = {"arcsec": "acos", "arccsc": "asin", "arccot": "atan"}
+_SYNONYMS = {"ln": "log"} | {f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
 
 
 def analytic(name: str, x: Ball, point: Point) -> Ball:
@@ -421,12 +422,15 @@ def analytic(name: str, x: Ball, point: Point) -> Ball:
     except ZeroDivisionError:
         # At an end of their domain, where the slope is infinite, asin, acos and acosh behave as square roots.
         return rounded(value, x.error**0.5 * 4, point)
-    return rounded(value, 2 * slope * x.error + 4 * abs(value) * point.field.epsilon, point)
+    # With margins, as the slope is that at one point, and functions are rounded less well than operations.
+    error_by_argument = 2 * slope * x.error
+    rounding_error = 4 * abs(value) * point.field.epsilon
+    return rounded(value, error_by_argument + rounding_error, point)
 
 
 def _integer_part(name: str, arguments: list[Ball], point: Point) -> Ball:
     x = to_field(arguments[0], point)
-    low, high = Fraction(_floor(x.value - x.error)), Fraction(_floor(x.value + x.error))
+    low, high = (Fraction(_floor(x.value + gap)) for gap in (-x.error, x.error))
     # An integer within the error leaves the value open; without one, ceil is floor + 1.
     if low != high:
         raise Undecided("absorbed")
@@ -474,13 +478,16 @@ def _difference(a: Ball, b: Ball, point: Point) -> Ball:
 def uninterpreted(name: str, arguments: list[Ball], point: Point) -> Ball:
     """A smooth function that depends on the name: almost never equal for different arguments."""
     # A sum of 4 sin(c x) with a frequency c for each argument; that of the name shifts it.
-    total = Ball(Fraction(sum(map(ord, name)) % 97, 97))
+    shift = sum(map(ord, name)) % 97
+    total = Ball(Fraction(shift, 97))
+    last_letter = ord(name[-1])
     for at, argument in enumerate(arguments, 2):
-        frequency = Ball(Fraction(at * 7 + ord(name[-1]), 7))
+        frequency = Ball(Fraction(at * 7 + last_letter, 7))
         phase = times(to_field(argument, point), frequency, point)
         wave = times(analytic("sin", phase, point), Ball(Fraction(4)), point)
         # The factor makes the order of the arguments matter.
-        total = times(plus(total, wave, point), Ball(Fraction(at, 3)), point)
+        factor = Ball(Fraction(at, 3))
+        total = times(plus(total, wave, point), factor, point)
     return total
 
 

@@ -3,11 +3,11 @@
 from magcli.verify.math.equality.equations import constant_difference, constant_ratio, is_assignment, same_name
 from magcli.verify.math.equality.identity import contains, symbols
 from magcli.verify.math.equality.parameters import is_constant_name
-from magcli.verify.math.latex.tree import MINUS_ONE, Expr, add
+from magcli.verify.math.latex.tree import MINUS_ONE, Expr, add, sym
 
 _COEFFICIENTS = frozenset("abdABD")
 """Letters next to which ``c`` is a coefficient rather than a constant of integration."""
-_GROWTH = frozenset(Expr("sym", name=name) for name in ("O", r"\Theta", r"\Omega", "o", r"\omega"))
+_GROWTH = frozenset(sym(name) for name in ("O", r"\Theta", r"\Omega", "o", r"\omega"))
 
 
 def same_up_to_constant(a: Expr, b: Expr) -> bool:
@@ -15,9 +15,10 @@ def same_up_to_constant(a: Expr, b: Expr) -> bool:
     if is_assignment(a) and is_assignment(b) and same_name(a, b) is None:
         return False
     first, second = _without_constant(_assigned_value(a)), _without_constant(_assigned_value(b))
-    if first is None or second is None or contains(first, "abs") != contains(second, "abs"):
+    if first is None or second is None:
         return False
-    return constant_difference(first, second)
+    # ln|x| and ln x agree where both have a value, but are two answers.
+    return contains(first, "abs") == contains(second, "abs") and constant_difference(first, second)
 
 
 def _assigned_value(expr: Expr) -> Expr:
@@ -53,6 +54,7 @@ def same_growth(a: Expr, b: Expr) -> bool:
     if order not in _GROWTH or order != other_order:
         return False
     if any(size.op == "sym" and size.name.isupper() for size in (bound, other_bound)):
-        return False  # the segment OA
+        # OA is a segment.
+        return False
     ratio = constant_ratio(bound, other_bound)
     return ratio is not None and ratio > 0

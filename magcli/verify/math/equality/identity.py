@@ -10,13 +10,24 @@ positive integers.
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from itertools import count
 from random import Random
 from typing import Any
 
 from magcli.verify.loading import loading
-from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, Field, NotReal, Point, Undecided, evaluate, mp_field
+from magcli.verify.math.equality.evaluate import (
+    FLOAT_FIELD,
+    Ball,
+    Field,
+    NotReal,
+    Point,
+    Undecided,
+    evaluate,
+    is_real,
+    mp_field,
+)
 from magcli.verify.math.latex.answers import parse_answer
-from magcli.verify.math.latex.tree import INFINITY, Expr, Op, num
+from magcli.verify.math.latex.tree import INFINITY, Expr, Op, is_whole_number
 
 NUM_POINTS = 8
 MAX_POINTS = 20
@@ -26,6 +37,8 @@ BITS = (170, 700)
 AGREEMENT = Fraction(1, 10**30)
 MIN_DIGITS = 10
 """Significant digits from which a decimal equals a value that it rounds."""
+MIN_DECIMALS, MAX_DECIMALS = 6, 59
+"""Digits after the point of a decimal that may round a value."""
 _STEPS = ("floor", "ceil")
 _COUNTING = frozenset(("factorial", "binom", "perm", "gcd", "lcm", "mod"))
 
@@ -39,11 +52,16 @@ def same_value(a: Expr, b: Expr) -> bool | None:
     if contains(a, "inf") or contains(b, "inf"):
         return False
     names = symbols(a) | symbols(b)
-    are_equal = _agreements(a, b, names)
-    if are_equal is False and not names:
+    agree = _agreements(a, b, names)
+    if agree is False and not names:
         # 3.14159265359 for pi
         return rounds_to(a, b) or rounds_to(b, a)
-    return are_equal
+    return agree
+
+
+def are_equal(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are surely equal."""
+    return same_value(a, b) is True
 
 
 def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
@@ -90,8 +108,7 @@ def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thor
 
 
 def _compare(a: Expr, b: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> bool | None:
-    x = value_at(a, field, values, real=real)
-    y = value_at(b, field, values, real=real)
+    x, y = (value_at(side, field, values, real=real) for side in (a, b))
     if x in (None, "none") or y in (None, "none"):
         return None
     return agree_within_error(x, y, field)
@@ -135,35 +152,28 @@ def _in_field(ball: Ball, field: Field) -> Any:
 def rounds_to(decimal: Expr, exact: Expr) -> bool:
     """Whether a decimal of at least ``MIN_DIGITS`` digits is a non-terminating exact value rounded."""
     decimals = _num_decimals(decimal)
-    is_whole = exact.op == "num" and exact.number.denominator == 1
-    if not decimals or _num_decimals(exact) or is_whole:
+    if not decimals or _num_decimals(exact) or is_whole_number(exact):
         return False
     field = mp_field(BITS[0])
+    ball = value_at(exact, field, {}, real=False)
+    if ball in (None, "none") or not is_real(ball.value):
+        return False
     # One unit of the last digit to either side, as the decimal may also be truncated.
     unit = Fraction(1, 10**decimals)
-    sides = (exact, num(decimal.number - unit), num(decimal.number + unit))
-    balls = [value_at(side, field, {}, real=False) for side in sides]
-    if any(ball is None or ball == "none" for ball in balls):
-        return False
-    value, low, high = (_in_field(ball, field) for ball in balls)
-    is_complex = hasattr(value, "_mpc_")  # a complex number of mpmath
-    return bool(not is_complex and low < value < high)
+    low, high = (field.real(decimal.number + gap) for gap in (-unit, unit))
+    return bool(low < _in_field(ball, field) < high)
 
 
 def _num_decimals(expr: Expr) -> int:
     """The number of decimals of a long decimal; 0 for other numbers."""
-    if expr.op != "num" or expr.number.denominator == 1:
+    if expr.op != "num" or is_whole_number(expr):
         return 0
     bottom = expr.number.denominator
-    # A decimal terminates if its denominator has no other factors than 2 and 5.
-    twos = (bottom & -bottom).bit_length() - 1
-    rest = bottom >> twos
-    fives = 0
-    while rest % 5 == 0:
-        rest //= 5
-        fives += 1
-    decimals = max(twos, fives)
-    if rest != 1 or not 6 <= decimals < 60:
+    # A decimal with n digits after the point has a denominator that divides 10^n.
+    if 10**MAX_DECIMALS % bottom:
+        return 0
+    decimals = next(n for n in count(1) if 10**n % bottom == 0)
+    if decimals < MIN_DECIMALS:
         return 0
     significant_digits = str(abs(expr.number.numerator) * 10**decimals // bottom)
     return decimals if len(significant_digits) >= MIN_DIGITS else 0
@@ -201,6 +211,7 @@ def _counting(expr: Expr) -> frozenset[str]:
     if expr.op == "f" and expr.name in _COUNTING:
         return names | symbols(expr)
     if expr.op == "^":
+        # (-1)^n is meant for whole n, where it is a sign.
         base, exponent = expr.args
         if base.op == "num" and base.number < 0:
             return names | symbols(exponent)
@@ -213,18 +224,21 @@ def sample_points(
     """Fixed points for the symbols: positive, negative, mixed signs, small, large; one empty point without symbols."""
     ordered = sorted(names)
     for index in range(points if names else 1):
+        # A seed for each point: the points of as many letters are always the same.
         random = Random(index * 1_000 + len(names))
         yield {name: _coordinate(random, index, counting=name in counting) for name in ordered}
 
 
 def _coordinate(random: Random, index: int, *, counting: bool) -> Fraction:
     if counting:
+        # Later points are larger, so that they differ from the first ones.
         return Fraction(random.randint(2 + index, 9 + index))
     # The denominator decides the size, as all numerators have three digits; primes hardly occur in answers.
     usual = 331 if index < NUM_POINTS else 53
     denominator = {3: 1009, 4: 1013, 6: 83}.get(index, usual)
     size = Fraction(random.randint(101, 997), denominator)
     if index >= NUM_POINTS:
+        # Larger ones, mostly positive, where roots and logarithms have values.
         return -size if index % 3 == 0 else size
     negative = index == 1 or (index in (2, 5, 7) and random.random() < 0.5)
     return -size if negative else size
@@ -270,6 +284,7 @@ def closed_form(expr: Expr) -> Expr | None:
         summed = summed.args[0][0]
     if summed.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.oo, sympy.zoo, sympy.nan):
         return None
+    # Back through LaTeX, so that the sum is read as if it were an answer.
     parsed = parse_answer(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
     return None if parsed.op == "raw" else parsed
 
@@ -295,6 +310,7 @@ def _sympy_call(expr: Expr, sympy: Any) -> Any:
 
 def _sympy_series(expr: Expr, sympy: Any) -> Any:
     letter, low, high, body = expr.args
+    # SymPy sums more series if it knows that the index is an integer.
     index = sympy.Symbol(letter.name, integer=True)
     term = _to_sympy(body, sympy).subs(sympy.Symbol(letter.name), index)
     kind = sympy.Sum if expr.op == "sum" else sympy.Product

@@ -3,10 +3,10 @@ r"""Lines, spans and coordinates: one set of points under several descriptions."
 from itertools import combinations
 
 from magcli.verify.math.equality.equations import in_name_order, is_assignment
-from magcli.verify.math.equality.identity import same_value, symbols
-from magcli.verify.math.equality.parameters import at_index, is_linear
+from magcli.verify.math.equality.identity import are_equal, symbols
+from magcli.verify.math.equality.parameters import at_index, by_entries, is_linear, progression
 from magcli.verify.math.equality.quantities import entries
-from magcli.verify.math.latex.tree import Expr, add, mul, neg, num, rename_symbol
+from magcli.verify.math.latex.tree import ZERO, Expr, is_equation, mul, rename_symbol, sub
 
 _COORDINATES = {"x_1": "x", "x_2": "y", "x_3": "z"}
 Vector = list[Expr]
@@ -27,44 +27,38 @@ def same_line(a: Expr, b: Expr) -> bool:
     start, step = _start_and_step(first)
     other_start, other_step = _start_and_step(second)
     # Parallel lines are one if the way from a point of one to a point of the other has their direction.
-    gap = [add([q, neg(p)]) for p, q in zip(start, other_start, strict=True)]
+    gap = list(map(sub, other_start, start))
     return not _is_zero(other_step) and _parallel(step, other_step) and _parallel(step, gap)
 
 
 def _coordinates(expr: Expr) -> Vector:
     """The entries of a point, of ``(x,y)=(1,2)`` and of ``x=1, y=2``; empty for anything else."""
-    if expr.op == "rel" and expr.name == "=":
+    if is_equation(expr):
         name, value = expr.args
         if name.op == "sym" and value.op != "sym":
             return list(entries(value))
         if name.op != value.op or len(name.args) != len(value.args):
             return []
-        pairs = zip(name.args, value.args, strict=True)
-        expr = Expr("list", tuple(Expr("rel", pair, "=") for pair in pairs))
+        expr = by_entries(name, value)
     if expr.op != "list":
         return list(entries(expr))
-    if not all(map(is_assignment, expr.args)):
-        return []
-    return in_name_order(expr.args)
+    return in_name_order(expr.args) if all(map(is_assignment, expr.args)) else []
 
 
 def _start_and_step(cells: Vector) -> tuple[Vector, Vector]:
     """The point at the parameter 0, and how far it moves to that at 1."""
-    start = [at_index(cell, 0) for cell in cells]
-    step = [add([at_index(cell, 1), neg(first)]) for cell, first in zip(cells, start, strict=True)]
-    return start, step
+    start, step = zip(*map(progression, cells), strict=True)
+    return list(start), list(step)
 
 
 def _is_zero(vector: Vector) -> bool:
-    return all(same_value(cell, num(0)) is True for cell in vector)
+    return all(are_equal(cell, ZERO) for cell in vector)
 
 
 def _parallel(step: Vector, other: Vector) -> bool:
     """Whether all 2x2 determinants of two vectors are 0."""
-    for i, j in combinations(range(len(step)), 2):
-        if same_value(mul(step[i], other[j]), mul(step[j], other[i])) is not True:
-            return False
-    return True
+    pairs = combinations(range(len(step)), 2)
+    return all(are_equal(mul(step[i], other[j]), mul(step[j], other[i])) for i, j in pairs)
 
 
 def is_multiple(a: Expr, b: Expr) -> bool:
@@ -76,6 +70,7 @@ def is_multiple(a: Expr, b: Expr) -> bool:
 
 
 def _only_element(expr: Expr) -> Expr:
+    """The element of a set of one, as a basis of a line is written; anything else unchanged."""
     return expr.args[0] if expr.op == "set" and len(expr.args) == 1 else expr
 
 
@@ -84,7 +79,8 @@ def with_plain_coordinates(equation: Expr, other: Expr) -> Expr | None:
     if equation.op != "rel" or other.op != "rel" or is_assignment(other):
         return None
     indexed = symbols(equation)
-    if len(indexed) < 2 or not indexed <= _COORDINATES.keys() or not symbols(other) <= set(_COORDINATES.values()):
+    other_is_plain = symbols(other) <= set(_COORDINATES.values())
+    if len(indexed) < 2 or not indexed <= _COORDINATES.keys() or not other_is_plain:
         return None
     for name in indexed:
         equation = rename_symbol(equation, name, _COORDINATES[name])
@@ -100,6 +96,7 @@ def multiple_of_identity(expr: Expr) -> Expr | None:
     if name.partition("_")[0] != "I":
         return None
     renamed = rename_symbol(expr, name, "?0")
-    if not is_linear(renamed) or same_value(at_index(renamed, 0), num(0)) is not True:
+    # With a term beside the multiple of I, the value at 0 is that term.
+    if not is_linear(renamed) or not are_equal(at_index(renamed, 0), ZERO):
         return None
     return at_index(renamed, 1)

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from functools import reduce
 
-from magcli.verify.math.equality.equations import is_name
-from magcli.verify.math.equality.identity import same_value
+from magcli.verify.math.equality.equations import is_assignment
+from magcli.verify.math.equality.identity import are_equal, same_value
 from magcli.verify.math.latex.clock import same_time
 from magcli.verify.math.latex.dates import abbreviates
-from magcli.verify.math.latex.tree import E, Expr, I, div, mul, num
+from magcli.verify.math.latex.tree import ZERO, Expr, div, is_whole_number, letter_value, mul, sym
 from magcli.verify.math.latex.wording import is_letters
 
 LABELS = frozenset("ABCDEFGHIJ")
@@ -22,11 +22,11 @@ ComparePart = Callable[[Expr, Expr], Decision]
 
 def values(a: Expr, b: Expr) -> Decision:
     """Expressions by their values."""
-    are_equal = same_value(a, b)
-    path = "undecided" if are_equal is None else "numeric"
+    agree = same_value(a, b)
+    path = "undecided" if agree is None else "numeric"
     if a.op == b.op == "num":
         path = "number"
-    return are_equal is True, path
+    return agree is True, path
 
 
 def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
@@ -44,19 +44,20 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
         is_label = b.op in ("sym", "const") and a.name == b.name
         return (True, "choice") if is_label else inner(a.args[0], b)
     # A letter alone may be a variable too.
-    letter = Expr("sym", name=a.name)
+    letter = sym(a.name)
     if b.op in ("sym", "const", "*", "+", "/", "^"):
         return values(letter, b)
     if b.op == "matrix":
         # I may be the identity.
         return inner(letter, b)
-    is_only_element = b.op == "set" and len(b.args) == 1 and inner(a, b.args[0])[0]
-    return is_only_element, "choice"
+    is_singleton = b.op == "set" and len(b.args) == 1
+    return is_singleton and inner(a, b.args[0])[0], "choice"
 
 
 def _lists_a_label(value: Expr) -> bool:
     """Whether the value of a choice is a list with a capital letter in it."""
-    return value.op == "list" and any(part.op in ("sym", "const") and part.name in LABELS for part in value.args)
+    letters = {part.name for part in value.args if part.op in ("sym", "const")}
+    return value.op == "list" and not LABELS.isdisjoint(letters)
 
 
 def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
@@ -71,9 +72,9 @@ def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
         return b.name != "or" and sorted(labels) == sorted(a.name), "choice"
     few_letters = a.name.isalpha() and a.name.isascii() and len(a.name) <= MAX_FACTORS
     if few_letters and b.op not in ("num", "rel", "unit"):
-        product = reduce(mul, map(_letter, a.name))
+        product = reduce(mul, map(letter_value, a.name))
         return values(product, b)
-    if b.op == "rel" and b.name == "=" and is_name(b.args[0]):
+    if is_assignment(b):
         return inner(a, b.args[1])
     return False, "words"
 
@@ -91,10 +92,6 @@ def _same_words(name: str, other: str) -> bool:
     return words.lower() == other_words.lower()
 
 
-def _letter(name: str) -> Expr:
-    return {"i": I, "e": E}.get(name, Expr("sym", name=name))
-
-
 def bases(a: Expr, b: Expr, _: ComparePart) -> Decision:
     """Numbers in a base by their digits; the default is base ten."""
     number, other = _digits_and_base(a), _digits_and_base(b)
@@ -106,7 +103,7 @@ def _digits_and_base(expr: Expr) -> tuple[str, str] | None:
     if expr.op == "base":
         digits, _, base = expr.name.partition("_")
         return digits.lstrip("0").lower(), base
-    if expr.op == "num" and expr.number.denominator == 1:
+    if is_whole_number(expr):
         return str(expr.number), "10"
     return None
 
@@ -115,7 +112,7 @@ def _are_proportional(terms: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool
     """Whether two ratios of equally many terms are equal: ``x : first`` is ``y : other_first`` for every pair."""
     first, other_first = terms[0], others[0]
     pairs = zip(terms, others, strict=True)
-    return all(same_value(mul(x, other_first), mul(y, first)) is True for x, y in pairs)
+    return all(are_equal(mul(x, other_first), mul(y, first)) for x, y in pairs)
 
 
 def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
@@ -123,18 +120,17 @@ def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if a.op != "ratio":
         a, b = b, a
     if b.op == "rel":
-        named = b.name == "=" and is_name(b.args[0])
-        return inner(a, b.args[1]) if named else (False, "literal")
+        return inner(a, b.args[1]) if is_assignment(b) else (False, "literal")
     names = {a.name, b.name}
     if names & {"time", "clock"}:
         # Two equal times in one notation are one tree, which is not compared again.
         return a.op == b.op and "clock" in names and same_time(a, b), "literal"
     if b.op == "ratio":
         # With a term 0 the cross products would be equal whatever the other terms are.
-        if len(a.args) != len(b.args) or num(0) in a.args + b.args:
+        if len(a.args) != len(b.args) or ZERO in a.args + b.args:
             return False, "literal"
         return _are_proportional(a.args, b.args), "ratio"
     is_fraction = b.op == "/" or (b.op == "num" and b.number.denominator > 1)
     if not is_fraction or len(a.args) != 2:
         return False, "ratio"
-    return same_value(div(*a.args), b) is True, "ratio"
+    return are_equal(div(*a.args), b), "ratio"

@@ -1,6 +1,6 @@
 r"""Names before structures and in lists: ``A\cap B=\{1\}``, ``A^2=-I``, ``quotient: 14, remainder: 2``."""
 
-from magcli.verify.math.equality.equations import is_assignment, is_constant
+from magcli.verify.math.equality.equations import assigned_values, is_assignment, is_constant
 from magcli.verify.math.equality.evaluate import NotReal, Undecided
 from magcli.verify.math.equality.identity import symbols
 from magcli.verify.math.equality.lines import multiple_of_identity
@@ -20,8 +20,9 @@ def names_structure(equation: Expr) -> bool:
     left, value = equation.args
     if value.op == "cases":
         return True
+    # An equation for 2A could be solved for its letter.
     if left.op in ("*", "+") and len(symbols(left)) == 1:
-        return False  # it could be solved for its letter: 2A
+        return False
     is_structure = value.op in _STRUCTURES or multiple_of_identity(value) is not None
     return is_structure and _is_operation(left)
 
@@ -45,18 +46,16 @@ def by_name(a: Parts, b: Parts) -> tuple[Parts, Parts] | None:
         return None
     if not any(part.args[0].op == "text" for part in a + b):
         return None
+    values, other_values = assigned_values(a), assigned_values(b)
     for key in (_name, _initial):
-        value_of = {key(part): part.args[1] for part in a}
-        other_value_of = {key(part): part.args[1] for part in b}
+        value_of = dict(zip(map(key, a), values, strict=True))
+        other_value_of = dict(zip(map(key, b), other_values, strict=True))
+        # Of two equal keys, one is lost.
         unambiguous = len(value_of) == len(a)
         if unambiguous and value_of.keys() == other_value_of.keys():
             in_same_order = (other_value_of[name] for name in value_of)
-            return tuple(value_of.values()), tuple(in_same_order)
-    return _values(a), _values(b)
-
-
-def _values(assignments: Parts) -> Parts:
-    return tuple(part.args[1] for part in assignments)
+            return values, tuple(in_same_order)
+    return values, other_values
 
 
 def _name(part: Expr) -> str:
@@ -81,8 +80,7 @@ def ordered_numbers(chain: Expr) -> Parts:
     except (Undecided, NotReal, OverflowError):
         return ()
     (sign,) = signs
-    is_true = values == sorted(values, reverse=sign in (">", r"\ge"))
-    if sign in ("<", ">"):
-        distinct = len(set(values)) == len(values)
-        is_true = is_true and distinct
+    in_order = values == sorted(values, reverse=sign in (">", r"\ge"))
+    repeats_number = len(set(values)) < len(values)
+    is_true = in_order and not (repeats_number and sign in ("<", ">"))
     return chain.args if is_true else ()

@@ -6,14 +6,32 @@ multiples of a period (``\pi k``, ``360^\circ n``), the parameter of a point on 
 another letter.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, permutations
 
 from magcli.verify.math.equality.evaluate import NotReal, Undecided
-from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.equality.identity import are_equal, symbols
 from magcli.verify.math.equality.regions import as_float
-from magcli.verify.math.latex.tree import PI, Expr, add, div, function, mul, neg, num, power, rename_symbol, substitute
+from magcli.verify.math.latex.tree import (
+    PI,
+    Expr,
+    add,
+    div,
+    equals,
+    function,
+    is_equation,
+    mul,
+    neg,
+    num,
+    parts_of,
+    power,
+    right_side,
+    sub,
+    substitute,
+    sym,
+    with_numbered,
+)
 
 MAX_PARAMETERS = 3
 Pair = tuple[Expr, Expr]
@@ -41,8 +59,9 @@ def matched(a: Expr, b: Expr) -> Iterator[Pair]:
         for order in permutations(domain_of):
             domains = [domain_of[name] for name in order]
             if domains == list(a.name):
-                yield _aligned(value, mine, b.args[0], list(order))
+                yield _aligned(value, mine, b.args[0], order)
         return
+    # The other side has no domains: its parameters are the letters that the family calls so, and the usual ones.
     own = symbols(value)
     used = [name for name in mine if name in own]
     usual_of_domains = (_LETTERS.get(domain, frozenset()) for domain in a.name)
@@ -57,7 +76,7 @@ def matched(a: Expr, b: Expr) -> Iterator[Pair]:
     # Periods are counted in whole steps: with a real parameter on one side, k\pi on the other is another set.
     if set("ZN").issuperset(a.name) or not _is_periodic(b) or set(free) <= _REAL:
         for order in permutations(free):
-            yield _aligned(value, used, b, list(order))
+            yield _aligned(value, used, b, order)
 
 
 def bound(builder: Expr) -> Expr:
@@ -66,12 +85,10 @@ def bound(builder: Expr) -> Expr:
     if head.op == "rel":
         # {x \in \mathbb{R} : ...}
         head = head.args[0]
-    letters = head.args if head.op == "tuple" else (head,)
+    letters = parts_of(head, "tuple")
     if any(letter.op != "sym" for letter in letters):
         return builder
-    for at, letter in enumerate(letters):
-        builder = rename_symbol(builder, letter.name, f"?{at}")
-    return builder
+    return with_numbered(builder, (letter.name for letter in letters))
 
 
 def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
@@ -86,20 +103,20 @@ def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
         counts_periods = names <= WHOLE and _is_periodic(a) and _is_periodic(b)
         moves_point = names <= _REAL and _moves(a, name) and _moves(b, other_name)
         if counts_periods or moves_point:
-            yield _aligned(a, [name], b, [other_name])
+            yield _aligned(a, only_in_a, b, only_in_b)
     mine, theirs = _integration_constants(x, y), _integration_constants(y, x)
     if not 0 < len(mine) == len(theirs) <= MAX_PARAMETERS:
         return
-    common = (x - set(mine)) & (y - set(theirs))
+    common = x.difference(mine) & y.difference(theirs)
     # The constant must be added to a function of something, and not be one of its coefficients.
     if common & _VARIABLES and not common & _NEIGHBOURS:
         for order in permutations(theirs):
-            yield _aligned(a, mine, b, list(order))
+            yield _aligned(a, mine, b, order)
 
 
 def _letters(expr: Expr) -> frozenset[str]:
     """The letters of the values of an answer, without the names before them."""
-    if expr.op == "rel" and expr.name == "=" and expr.args[0].op in ("sym", "tuple"):
+    if is_equation(expr) and expr.args[0].op in ("sym", "tuple"):
         return symbols(expr.args[1])
     if expr.op == "list":
         return frozenset().union(*map(_letters, expr.args))
@@ -108,13 +125,15 @@ def _letters(expr: Expr) -> frozenset[str]:
 
 def _is_counted(expr: Expr, letter: str) -> bool:
     """Whether an answer is a formula for a sequence, ``a_n=2n+1``, in which the letter is given."""
-    return expr.op == "rel" and expr.args[0].op == "sym" and expr.args[0].name.endswith(f"_{letter}")
+    if expr.op != "rel":
+        return False
+    name = expr.args[0]
+    return name.op == "sym" and name.name.endswith(f"_{letter}")
 
 
-def _aligned(a: Expr, mine: list[str], b: Expr, theirs: list[str]) -> Pair:
-    for at, (name, other) in enumerate(zip(mine, theirs, strict=True)):
-        a, b = rename_symbol(a, name, f"?{at}"), rename_symbol(b, other, f"?{at}")
-    return a, b
+def _aligned(a: Expr, mine: Iterable[str], b: Expr, theirs: Iterable[str]) -> Pair:
+    """Two answers whose parameters, in these orders, have common names that no answer has."""
+    return with_numbered(a, mine), with_numbered(b, theirs)
 
 
 def _is_periodic(expr: Expr) -> bool:
@@ -126,67 +145,89 @@ def _is_periodic(expr: Expr) -> bool:
 def _moves(expr: Expr, parameter: str) -> bool:
     """Whether an answer has coordinates, at least two of which depend on the parameter and none on another letter."""
     if expr.op == "rel":
-        return expr.name == "=" and _moves(expr.args[-1], parameter)
+        return is_equation(expr) and _moves(expr.args[1], parameter)
     if expr.op not in ("tuple", "matrix", "list"):
         return False
+    coordinates = expr.args
     # x=1+t, y=2t
-    are_named = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
-    coordinates = [part.args[-1] for part in expr.args] if are_named else expr.args
-    letters_of_moving = [letters for letters in map(symbols, coordinates) if letters]
+    if expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args):
+        coordinates = tuple(part.args[-1] for part in expr.args)
+    letters_of_moving = list(filter(None, map(symbols, coordinates)))
+    # With one moving coordinate the parameter would be the unknown: (x, 2).
     return len(letters_of_moving) > 1 and set().union(*letters_of_moving) == {parameter}
 
 
 def shifted(a: Expr, b: Expr) -> bool:
     r"""Whether two expressions in one integer parameter have the same values: ``\pi/2+k\pi``, ``-\pi/2+k\pi``."""
-    if a.op == b.op == "rel" and a.name == b.name == "=" and a.args[0] == b.args[0]:
+    both_equations = is_equation(a) and is_equation(b)
+    if both_equations and a.args[0] == b.args[0]:
         return shifted(a.args[1], b.args[1])
     if (a.op == "rel") != (b.op == "rel"):
-        a, b = _value_of_equation(a), _value_of_equation(b)
+        a, b = right_side(a), right_side(b)
     if "?0" not in symbols(a) & symbols(b):
         return False
-    first, step = _progression(a)
-    other_first, other_step = _progression(b)
-    if same_value(other_step, step) is not True and same_value(other_step, neg(step)) is not True:
+    first, step = progression(a)
+    other_first, other_step = progression(b)
+    if not are_equal(other_step, step) and not are_equal(other_step, neg(step)):
         return False
     # The progressions meet if their first terms are a whole number of steps apart.
-    gap = add([other_first, neg(first)])
+    gap = sub(other_first, first)
     try:
         steps = round(as_float(div(gap, step)))
     except (Undecided, NotReal, OverflowError):
         return False
-    return same_value(gap, mul(num(steps), step)) is True and is_linear(a) and is_linear(b)
+    is_whole_number_of_steps = are_equal(gap, mul(num(steps), step))
+    return is_whole_number_of_steps and is_linear(a) and is_linear(b)
 
 
-def _value_of_equation(expr: Expr) -> Expr:
-    return expr.args[1] if expr.op == "rel" and expr.name == "=" else expr
-
-
-def _progression(expr: Expr) -> tuple[Expr, Expr]:
+def progression(expr: Expr) -> tuple[Expr, Expr]:
     """The value at 0 and the step."""
     first, second = at_index(expr, 0), at_index(expr, 1)
-    return first, add([second, neg(first)])
+    return first, sub(second, first)
 
 
 def is_linear(expr: Expr) -> bool:
     """Whether an expression is linear in its parameter ``?0``, or does not depend on it."""
-    first, step = _progression(expr)
+    first, step = progression(expr)
     # A line through the values at 0 and 1; two more points rule out the usual curves.
     for n in (2, 7):
         on_line = add([first, mul(num(n), step)])
-        if same_value(at_index(expr, n), on_line) is not True:
+        if not are_equal(at_index(expr, n), on_line):
             return False
     return True
 
 
 def at_index(expr: Expr, n: int) -> Expr:
     """The expression at a value of its parameter."""
-    return substitute(expr, Expr("sym", name="?0"), num(n))
+    return substitute(expr, sym("?0"), num(n))
 
 
 def is_whole(a: Expr, b: Expr) -> bool:
     """Whether the one parameter of two families is any integer; if one side has no domain, of a period."""
-    domains = {side.name for side in (a, b) if side.op == "family"}
-    return domains == {"Z"} and all(side.op == "family" or _is_periodic(side) for side in (a, b))
+    sides = (a, b)
+    domains = {side.name for side in sides if side.op == "family"}
+    return domains == {"Z"} and all(side.op == "family" or _is_periodic(side) for side in sides)
+
+
+def as_family(expr: Expr) -> Expr:
+    r"""``n \equiv 3 \pmod 7`` as ``n=3+7r, r \in \mathbb{Z}``; anything else unchanged."""
+    residue = right_side(expr)
+    if residue.op != "residue":
+        return expr
+    remainder, modulus = residue.args
+    letter = sym("?r")
+    value = add([remainder, mul(modulus, letter)])
+    body = value if residue is expr else equals(expr.args[0], value)
+    return Expr("family", (body, letter), "Z")
+
+
+def with_whole_parameter(expr: Expr) -> Expr:
+    """``n=4k+1`` as a family of the integers ``k`` if that is its only letter; anything else unchanged."""
+    letters = symbols(expr.args[1] if expr.op == "rel" else expr)
+    if expr.op in ("family", "residue") or len(letters) != 1 or not letters <= WHOLE:
+        return expr
+    (letter,) = letters
+    return Expr("family", (expr, sym(letter)), "Z")
 
 
 def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:
@@ -219,13 +260,15 @@ def expand_signs(expr: Expr) -> Expr:
     if expr.op in ("list", "set"):
         values = chain.from_iterable(map(_readings, expr.args))
         return expr._replace(args=tuple(values))
-    if expr.op == "rel" and expr.name == "=" and _both_tuples(expr):
-        # (x,y)=(1,2) is x=1, y=2.
-        letters, point = expr.args
-        pairs = zip(letters.args, point.args, strict=True)
-        return Expr("list", tuple(Expr("rel", pair, "=") for pair in pairs))
+    if is_equation(expr) and _both_tuples(expr):
+        return by_entries(*expr.args)
     readings = _readings(expr)
     return readings[0] if len(readings) == 1 else Expr("list", readings)
+
+
+def by_entries(names: Expr, values: Expr) -> Expr:
+    """Two tuples of one size as equations for their entries: ``(x,y)=(1,2)`` is ``x=1, y=2``."""
+    return Expr("list", tuple(map(equals, names.args, values.args)))
 
 
 def _conditions(relation: Expr) -> tuple[Expr, ...]:
@@ -245,6 +288,7 @@ def _both_tuples(relation: Expr) -> bool:
 
 
 def _readings(expr: Expr) -> tuple[Expr, ...]:
+    r"""An expression with the upper signs of its ``\pm`` and with the lower ones; without any, itself."""
     if not _has_sign(expr):
         return (expr,)
     return tuple(_signed(expr, upper=upper) for upper in (True, False))
@@ -252,7 +296,7 @@ def _readings(expr: Expr) -> tuple[Expr, ...]:
 
 @lru_cache(maxsize=4096)
 def _has_sign(expr: Expr) -> bool:
-    return expr.op == "pm" or any(_has_sign(arg) for arg in expr.args)
+    return expr.op == "pm" or any(map(_has_sign, expr.args))
 
 
 def _signed(expr: Expr, *, upper: bool) -> Expr:

@@ -1,7 +1,7 @@
 """Conversions, units written as letters, and vectors: the parts of quantities besides their numbers."""
 
-from magcli.verify.math.equality.identity import same_value, symbols
-from magcli.verify.math.latex.tree import ONE, PI, Expr, I, add, div, mul, num
+from magcli.verify.math.equality.identity import are_equal, symbols
+from magcli.verify.math.latex.tree import ONE, PI, Expr, I, add, div, is_whole_number, mul, num, sym
 from magcli.verify.math.latex.units import SYMBOLS, format_units
 
 MAX_UNIT_LETTERS = 8
@@ -16,10 +16,10 @@ def is_converted(a: Expr, b: Expr) -> bool:
     """
     if a.op == "percent":
         may_be_share = b.op != "num" or b.number.denominator > 1 or abs(b.number) <= 1
-        return may_be_share and same_value(div(a.args[0], num(100)), b) is True
+        return may_be_share and are_equal(div(a.args[0], num(100)), b)
     if a.name != "degree" or b.op == "num" or symbols(b):
         return False
-    return same_value(in_radians(a.args[0]), b) is True
+    return are_equal(in_radians(a.args[0]), b)
 
 
 def in_radians(degrees: Expr) -> Expr:
@@ -46,7 +46,8 @@ def _split_letters(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Ex
         return ONE
     if expr.op == "^" and expr.args[0].op == "sym" and expr.args[1].op == "num":
         letter, exponent = expr.args
-        if exponent.number.denominator != 1:
+        # No unit has a root.
+        if not is_whole_number(exponent):
             return None
         return _split_letters(letter, power * int(exponent.number), letters)
     if expr.op in ("*", "/"):
@@ -70,12 +71,13 @@ def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]
     if not letters:
         return [{}]
     readings = []
+    # Every length that the symbol at the front may have, with every reading of the letters after it.
     for size in range(1, min(_MAX_SYMBOL_LENGTH, len(letters)) + 1):
         symbol = letters[:size]
         name = SYMBOLS.get("".join(letter for letter, _ in symbol))
         if not name:
             continue
-        # The power of a symbol stands at its last letter; below a fraction bar the others have -1.
+        # The power of a symbol stands at its last letter; below a fraction bar the other letters have -1.
         *before, power = (exponent for _, exponent in symbol)
         if any(exponent != 1 and not (exponent == -1 and power < 0) for exponent in before):
             continue
@@ -87,19 +89,22 @@ def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]
 def _unit_vector(letter: str) -> set[Expr]:
     """All spellings of a unit vector; a bare ``i`` is parsed as the imaginary unit."""
     names = (letter, rf"\hat {letter}", rf"\vec {letter}", rf"\hat \{letter}math")
-    spellings = {Expr("sym", name=name) for name in names}
+    spellings = {sym(name) for name in names}
     return spellings | {I} if letter == "i" else spellings
 
 
 _UNIT_VECTORS = tuple(map(_unit_vector, "ijk"))
 
 
+def is_point(group: Expr) -> bool:
+    """Whether a tuple has the brackets of a point or vector; ``[a,b]`` is an interval."""
+    return group.name == "()" or (group.name == "[]" and len(group.args) > 2)
+
+
 def entries(vector: Expr) -> tuple[Expr, ...]:
     """The entries of a tuple in parentheses or of a matrix with one row or column; empty for anything else."""
     if vector.op == "tuple":
-        # [a,b] is an interval.
-        is_vector = vector.name == "()" or (vector.name == "[]" and len(vector.args) > 2)
-        return vector.args if is_vector else ()
+        return vector.args if is_point(vector) else ()
     if vector.op != "matrix" or 1 not in (len(vector.args), len(vector.args[0].args)):
         return ()
     return tuple(cell for row in vector.args for cell in row.args)
@@ -115,8 +120,9 @@ def same_vector(a: Expr, b: Expr) -> bool:
     # i alone may be the imaginary unit.
     if not ({"?j", "?k"} & symbols(total) or _has_unit_vector(combined)):
         return False
-    terms = [mul(cell, Expr("sym", name=f"?{letter}")) for cell, letter in zip(cells, "ijk", strict=False)]
-    return same_value(total, add(terms)) is True
+    # A vector of two entries has no k.
+    terms = [mul(cell, sym(f"?{letter}")) for cell, letter in zip(cells, "ijk", strict=False)]
+    return are_equal(total, add(terms))
 
 
 def _has_unit_vector(expr: Expr) -> bool:
@@ -128,5 +134,5 @@ def _unit_vectors(expr: Expr) -> Expr:
     """The expression with canonical names of unit vectors."""
     for letter, spellings in zip("ijk", _UNIT_VECTORS, strict=True):
         if expr in spellings:
-            return Expr("sym", name=f"?{letter}")
-    return expr._replace(args=tuple(_unit_vectors(arg) for arg in expr.args)) if expr.args else expr
+            return sym(f"?{letter}")
+    return expr._replace(args=tuple(map(_unit_vectors, expr.args)))

@@ -6,14 +6,26 @@ compared exactly (or to 30 digits) and sorted by their values as floats.
 
 import math
 from fractions import Fraction
+from functools import reduce
 from itertools import chain, product
 from typing import NamedTuple
 
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate
-from magcli.verify.math.equality.identity import same_value, symbols
-from magcli.verify.math.latex.tree import INFINITY, Expr, neg, num, substitute
+from magcli.verify.math.equality.identity import are_equal, symbols
+from magcli.verify.math.latex.tree import (
+    INFINITY,
+    ZERO,
+    Expr,
+    is_equation,
+    is_unknown_function,
+    neg,
+    num,
+    substitute,
+    sym,
+)
 
 MAX_INTERVALS = 50
+"""Regions of more parts are not compared as regions."""
 
 
 class Interval(NamedTuple):
@@ -25,15 +37,18 @@ class Interval(NamedTuple):
     high_closed: bool
 
 
+Intervals = tuple[Interval, ...]
+
+
 class Region(NamedTuple):
     """Sorted, disjoint intervals. ``name`` is the variable of an inequality, if one was written."""
 
-    intervals: tuple[Interval, ...]
+    intervals: Intervals
     name: str = ""
 
 
 MINUS_INFINITY = neg(INFINITY)
-EVERYTHING: tuple[Interval, ...] = (Interval(MINUS_INFINITY, False, INFINITY, False),)
+EVERYTHING: Intervals = (Interval(MINUS_INFINITY, False, INFINITY, False),)
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne", "=": "="}
 
 
@@ -51,7 +66,7 @@ def _same_interval(a: Interval, b: Interval) -> bool:
 
 
 def _same_end(a: Expr, b: Expr) -> bool:
-    return a == b or same_value(a, b) is True
+    return a == b or are_equal(a, b)
 
 
 def region(expr: Expr) -> Region | None:
@@ -76,8 +91,9 @@ def _region(expr: Expr) -> Region | None:
     if expr.op == "tuple" and len(expr.args) == 2:
         return _interval(expr)
     if expr.op == "set":
+        # Undecided, so that no region is described, unless all elements are numbers.
         numbers = [arg for arg in expr.args if as_float(arg) < math.inf]
-        return Region(tuple(Interval(number, True, number, True) for number in numbers))
+        return Region(tuple(map(_point, numbers)))
     if expr.op == "set-name":
         return Region(EVERYTHING) if expr.name == r"\mathbbR" else None
     if expr.op in (r"\cup", r"\setminus", r"\cap"):
@@ -91,21 +107,27 @@ def _region(expr: Expr) -> Region | None:
 
 def _interval(expr: Expr) -> Region | None:
     low, high = expr.args
+    # (5,1) is a point.
     if as_float(low) >= as_float(high):
         return None
     low_closed, high_closed = expr.name.startswith("["), expr.name.endswith("]")
     return Region((Interval(low, low_closed, high, high_closed),))
 
 
+def _point(number: Expr) -> Interval:
+    return Interval(number, True, number, True)
+
+
 def _set_operation(expr: Expr) -> Region | None:
-    a, b = _region(expr.args[0]), _region(expr.args[1])
+    a, b = map(_region, expr.args)
     if a is None or b is None:
         return None
+    name = a.name or b.name
     if expr.op == r"\cup":
-        return Region(a.intervals + b.intervals, a.name or b.name)
+        return Region(a.intervals + b.intervals, name)
     # A difference is the intersection with the complement.
-    kept = b.intervals if expr.op == r"\cap" else complement(_merge(b.intervals))
-    return Region(_intersect(a.intervals, kept), a.name or b.name)
+    second = b.intervals if expr.op == r"\cap" else complement(_merge(b.intervals))
+    return Region(_intersect(a.intervals, second), name)
 
 
 def _relation(expr: Expr) -> Region | None:
@@ -127,7 +149,8 @@ def _relation(expr: Expr) -> Region | None:
     intervals = EVERYTHING
     for at, sign in enumerate(signs):
         left, right = expr.args[at : at + 2]
-        if (left == middle) == (right == middle):
+        # x<x describes no half-line.
+        if left == right:
             return None
         # 3<x is x>3.
         half_line = _half_line(sign, right) if left == middle else _half_line(_FLIPPED[sign], left)
@@ -146,29 +169,28 @@ def _with_letter(sides: tuple[Expr, ...]) -> Expr:
 
 
 def _is_variable(expr: Expr) -> bool:
-    return expr.op == "sym" or (expr.op == "f" and expr.name.startswith("?"))
+    return expr.op == "sym" or is_unknown_function(expr)
 
 
 def _variable(expr: Expr) -> str:
     return expr.name if expr.op == "sym" else ""
 
 
-def _half_line(sign: str, end: Expr) -> tuple[Interval, ...]:
+def _half_line(sign: str, end: Expr) -> Intervals:
     """The numbers in a relation to ``end``; Undecided or NotReal unless that is real."""
     as_float(end)
     below = Interval(MINUS_INFINITY, False, end, sign == r"\le")
     above = Interval(end, sign == r"\ge", INFINITY, False)
     if sign == "=":
-        return (Interval(end, True, end, True),)
+        return (_point(end),)
     if sign == r"\ne":
         return (below, above)
     return (below,) if sign in ("<", r"\le") else (above,)
 
 
-def _preimage_of_abs(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+def _preimage_of_abs(intervals: Intervals) -> Intervals:
     """The numbers whose absolute value is in the intervals."""
-    not_negative = (Interval(num(0), True, INFINITY, False),)
-    positive = _intersect(intervals, not_negative)
+    positive = _intersect(intervals, _half_line(r"\ge", ZERO))
     mirrored = tuple(map(_mirrored, positive))
     return mirrored + positive
 
@@ -189,7 +211,7 @@ def _set_builder(expr: Expr) -> Region | None:
         inner = _region(_with_points(condition))
         if inner is None or inner.name != letter.name:
             return None
-        intervals = _intersect(_merge(intervals), _merge(inner.intervals))
+        intervals = _common(intervals, inner.intervals)
     return Region(intervals)
 
 
@@ -197,9 +219,10 @@ def _with_points(condition: Expr) -> Expr:
     r"""A condition of a set, with ``x=1`` as ``x \in \{1\}``: in a set it is not the answer's value."""
     if condition.op == "list":
         return condition._replace(args=tuple(map(_with_points, condition.args)))
-    if condition.op != "rel" or condition.name != "=" or condition.args[0].op != "sym":
+    if not is_equation(condition) or condition.args[0].op != "sym":
         return condition
-    return Expr("rel", (condition.args[0], Expr("set", condition.args[1:])), r"\in")
+    letter, value = condition.args
+    return Expr("rel", (letter, Expr("set", (value,))), r"\in")
 
 
 def _relations(expr: Expr) -> Region | None:
@@ -219,13 +242,15 @@ def _relations(expr: Expr) -> Region | None:
     if len(names) != 1:
         return None
     (name,) = names
-    common = EVERYTHING
-    for described in regions:
-        common = _intersect(_merge(common), _merge(described.intervals))
+    parts = [described.intervals for described in regions]
+    common = reduce(_common, parts, EVERYTHING)
     if expr.name == "and" or (common and not expr.name):
         return Region(common, name)
-    union = chain.from_iterable(described.intervals for described in regions)
-    return Region(tuple(union), name)
+    return Region(tuple(chain.from_iterable(parts)), name)
+
+
+def _common(a: Intervals, b: Intervals) -> Intervals:
+    return _intersect(_merge(a), _merge(b))
 
 
 def as_float(expr: Expr) -> float:
@@ -240,7 +265,7 @@ def as_float(expr: Expr) -> float:
     return float(value)
 
 
-def _merge(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+def _merge(intervals: Intervals) -> Intervals:
     """Sorted, with adjacent or overlapping intervals merged."""
     if len(intervals) > MAX_INTERVALS:
         raise Undecided("too-long")
@@ -266,12 +291,13 @@ def _high_end(interval: Interval) -> tuple[float, bool]:
 def _touch(first: Interval, second: Interval) -> bool:
     """Whether an interval overlaps with the next one, or meets it at a number of either."""
     gap = as_float(second.low) - as_float(first.high)
+    # Exactly, as floats of different numbers may be equal.
     if _same_end(second.low, first.high):
         return first.high_closed or second.low_closed
     return gap < 0
 
 
-def complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+def complement(intervals: Intervals) -> Intervals:
     """The real numbers outside sorted intervals."""
     gaps: list[Interval] = []
     low, low_closed = MINUS_INFINITY, False
@@ -284,7 +310,7 @@ def complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
     return tuple(gaps)
 
 
-def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> tuple[Interval, ...]:
+def _intersect(a: Intervals, b: Intervals) -> Intervals:
     if len(a) * len(b) > MAX_INTERVALS**2:
         raise Undecided("too-long")
     overlaps = []
@@ -313,7 +339,7 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
     branches = _branches(expr, absolute_value, letter)
     if not branches:
         return False
-    covered: tuple[Interval, ...] = ()
+    covered: Intervals = ()
     for row in cases.args:
         if len(row.args) != 2:
             continue
@@ -322,16 +348,17 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
         if not where:
             return False
         # The branches whose half-line, or point, contains the whole region of the row.
+        region_of_row = Region(where)
         fitting = [
-            branch for domain, branch in branches if same_region(Region(_intersect(where, domain)), Region(where))
+            branch for domain, branch in branches if same_region(Region(_intersect(where, domain)), region_of_row)
         ]
-        if not any(same_value(value, branch) is True for branch in fitting):
+        if not any(are_equal(value, branch) for branch in fitting):
             return False
         covered += where
     return _merge(covered) == EVERYTHING
 
 
-def _branches(expr: Expr, absolute_value: Expr, letter: str) -> list[tuple[tuple[Interval, ...], Expr]]:
+def _branches(expr: Expr, absolute_value: Expr, letter: str) -> list[tuple[Intervals, Expr]]:
     """The half-lines on which the argument of an absolute value has one sign, and its root, with the expression there;
     empty if the argument is not linear.
     """
@@ -340,22 +367,20 @@ def _branches(expr: Expr, absolute_value: Expr, letter: str) -> list[tuple[tuple
     if not slope:
         return []
     root = num(-offset / slope)
-    right = (Interval(root, True, INFINITY, False),)
-    left = (Interval(MINUS_INFINITY, False, root, True),)
-    not_negative, not_positive = (right, left) if slope > 0 else (left, right)
-    at_root = (Interval(root, True, root, True),)
+    # The argument is not negative on one side of its root, and not positive on the other one.
+    not_negative, not_positive = (r"\ge", r"\le") if slope > 0 else (r"\le", r"\ge")
     return [
-        (not_negative, substitute(expr, absolute_value, inner)),
-        (not_positive, substitute(expr, absolute_value, neg(inner))),
-        (at_root, substitute(expr, Expr("sym", name=letter), root)),
+        (_half_line(not_negative, root), substitute(expr, absolute_value, inner)),
+        (_half_line(not_positive, root), substitute(expr, absolute_value, neg(inner))),
+        (_half_line("=", root), substitute(expr, sym(letter), root)),
     ]
 
 
-def _case_condition(condition: Expr, letter: str, covered: tuple[Interval, ...]) -> tuple[Interval, ...]:
+def _case_condition(condition: Expr, letter: str, covered: Intervals) -> Intervals:
     """The region of a row of a piecewise function after the rows that cover ``covered``; empty if it has none."""
     if condition.op == "text" and condition.name in ("otherwise", "else"):
         return complement(_merge(covered))
-    if condition.op == "rel" and condition.name == "=" and condition.args[0] == Expr("sym", name=letter):
+    if is_equation(condition) and condition.args[0] == sym(letter):
         return _half_line("=", condition.args[1])
     described = region(condition)
     return described.intervals if described and described.name == letter else ()

@@ -4,7 +4,7 @@ Every rule is symmetric and returns the name of the comparison that decided: ``n
 ``structure``, ``region``, ``equation``, ``words``, ``choice``, ``literal``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from magcli.verify.math.equality.equations import (
     ARITHMETIC,
@@ -14,19 +14,37 @@ from magcli.verify.math.equality.equations import (
     is_constant,
     is_function,
     is_name,
+    name_first,
     repeats_name,
     same_equation,
     same_inequality,
     same_name,
 )
-from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.equality.identity import are_equal
 from magcli.verify.math.equality.lines import multiple_of_identity, same_line
 from magcli.verify.math.equality.literals import ComparePart, Decision, bases, choices, ratios, texts, values
 from magcli.verify.math.equality.names import by_name, names_structure, ordered_numbers
-from magcli.verify.math.equality.parameters import WHOLE, bound, expand_signs, is_whole, matched, shifted
-from magcli.verify.math.equality.quantities import entries, in_radians, is_converted, same_vector, strip_unit
+from magcli.verify.math.equality.parameters import (
+    as_family,
+    bound,
+    expand_signs,
+    is_whole,
+    matched,
+    shifted,
+    with_whole_parameter,
+)
+from magcli.verify.math.equality.quantities import entries, in_radians, is_converted, is_point, same_vector, strip_unit
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
-from magcli.verify.math.latex.tree import Expr, Op, add, mul, num, rename_symbol
+from magcli.verify.math.latex.tree import (
+    ZERO,
+    Expr,
+    Op,
+    flattened,
+    is_equation,
+    is_whole_number,
+    parts_of,
+    rename_symbol,
+)
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, compatible
 
 MAX_NESTING = 8
@@ -41,6 +59,7 @@ _PARTED: frozenset[Op] = frozenset(("list", "set", "tuple"))
 
 def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Decision:
     """Whether two answers are the same, and which comparison decided."""
+    # What cannot be parsed is compared as text elsewhere.
     if a == b:
         return a.op != "raw", "number" if a.op == "num" else "same"
     if depth == 0:
@@ -55,13 +74,16 @@ def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Decision:
     return values(a, b)
 
 
+def are_same(a: Expr, b: Expr, depth: int) -> bool:
+    """Whether two parts of answers are the same."""
+    return same(a, b, depth)[0]
+
+
 def _drop_assignment(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     """``x=5`` compared with a single answer is 5; ``x \\in \\{1,2\\}`` compared with a list is that set."""
-    value = _value_beside(a, b)
-    if value is not None:
+    if value := _value_beside(a, b):
         return value, b
-    value = _value_beside(b, a)
-    return (a, b) if value is None else (a, value)
+    return a, _value_beside(b, a) or b
 
 
 def _value_beside(named: Expr, other: Expr) -> Expr | None:
@@ -72,28 +94,26 @@ def _value_beside(named: Expr, other: Expr) -> Expr | None:
         name, value = named.args
         is_set = value.op == "set" and (named.name == r"\in" or is_name(name))
         return value if is_set else None
-    if named.name == "=" and other.op in _SINGLE:
-        name, value = _name_first(named).args
+    if is_equation(named) and other.op in _SINGLE:
+        name, value = name_first(named).args
         return value if is_name(name) else None
     return None
 
 
 def _families(a: Expr, b: Expr, depth: int) -> Decision:
     """Answers with free parameters, up to renaming."""
-    a, b = _as_family(a), _as_family(b)
+    a, b = as_family(a), as_family(b)
     whole = is_whole(a, b)
     real = a.name == b.name == "R"
     for x, y in matched(a, b):
-        if same(x, y, depth)[0]:
-            return True, "parameter"
-        if (whole and _progressions(x, y)) or (real and same_line(x, y)):
+        if are_same(x, y, depth) or (whole and _progressions(x, y)) or (real and same_line(x, y)):
             return True, "parameter"
     return False, "parameter"
 
 
 def _progressions(a: Expr, b: Expr) -> bool:
     """Arithmetic progressions, whichever of their terms has index 0."""
-    x, y = (side.args if side.op == "list" else (side,) for side in (expand_signs(a), expand_signs(b)))
+    x, y = (parts_of(expand_signs(side), "list") for side in (a, b))
     return _match_all(x, y, shifted)
 
 
@@ -109,9 +129,10 @@ def _units(a: Expr, b: Expr, depth: int) -> Decision:
         value = strip_unit(b, a.name)
         if value is not None:
             return same(body, value, depth)
+    # Before the names of units are compared, as these two alone are converted.
     if {a.name, b.name} == {"degree", "radian"} and a.op == b.op:
         degrees, radians = (a, b) if a.name == "degree" else (b, a)
-        return same_value(in_radians(degrees.args[0]), radians.args[0]) is True, "unit"
+        return are_equal(in_radians(degrees.args[0]), radians.args[0]), "unit"
     if b.op in ("unit", "percent"):
         if a.op != b.op or not compatible(a.name, b.name):
             return False, "unit"
@@ -119,10 +140,11 @@ def _units(a: Expr, b: Expr, depth: int) -> Decision:
     same_body, path = same(body, b, depth)
     if a.op == "percent":
         # 50 may be 50%, but 0.5 is not 0.5%.
-        omissible = b.op != "num" or abs(b.number) >= 1
-        return (same_body and omissible) or is_converted(a, b), "percent"
-    omissible = a.name not in (PRIME, DOUBLE_PRIME)
-    return (same_body and omissible) or is_converted(a, b), path
+        may_lack_sign = b.op != "num" or abs(b.number) >= 1
+        path = "percent"
+    else:
+        may_lack_sign = a.name not in (PRIME, DOUBLE_PRIME)
+    return (same_body and may_lack_sign) or is_converted(a, b), path
 
 
 def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
@@ -135,23 +157,28 @@ def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
 
 
 def _relations(a: Expr, b: Expr, depth: int) -> Decision:
-    if a.op == b.op == "rel" and a.name == b.name:
-        if a.name in _STRUCTURAL:
-            return _structural(a, b, depth), "relation"
-        if a.name == "=":
-            return _equations(_name_first(a), _name_first(b), depth)
+    same_sign = a.op == b.op == "rel" and a.name == b.name
+    if same_sign and a.name in _STRUCTURAL:
+        return _structural(a, b, depth), "relation"
+    if is_equation(a) and is_equation(b):
+        return _equations(name_first(a), name_first(b), depth)
     for one, other in ((a, b), (b, a)):
-        is_equation = one.op == "rel" and one.name == "="
-        if is_equation and (other.op != "rel" or region(other) is not None):
-            return _equation_with_value(_name_first(one), other, depth)
-    x, y = region(a), region(b)
-    if x is not None and y is not None:
-        return same_region(x, y), "region"
+        if is_equation(one) and (other.op != "rel" or region(other) is not None):
+            return _equation_with_value(name_first(one), other, depth)
+    if decision := _regions(a, b):
+        return decision
+    # Only after the regions: x \in (0,1) is 0<x<1.
     if r"\in" in (a.name, b.name):
         return _memberships(a, b, depth)
     if a.op == b.op == "rel":
         return same_inequality(a, b), "inequality"
     return _structures(a, b, depth) if {a.op, b.op} & _PARTED else (False, "relation")
+
+
+def _regions(a: Expr, b: Expr) -> Decision | None:
+    """Two answers that describe regions of the real line; None if one of them does not."""
+    x, y = region(a), region(b)
+    return (same_region(x, y), "region") if x is not None and y is not None else None
 
 
 def _equation_with_value(equation: Expr, other: Expr, depth: int) -> Decision:
@@ -176,27 +203,22 @@ def _structural(a: Expr, b: Expr, depth: int) -> bool:
     return a.name in _SYMMETRIC and _in_order(a.args[::-1], b.args, depth)[0]
 
 
-def _name_first(relation: Expr) -> Expr:
-    """``5=x`` as ``x=5``."""
-    left, right = relation.args
-    turned = is_name(right) and not (is_name(left) or is_function(left))
-    return relation._replace(args=(right, left)) if turned else relation
-
-
 def _equations(a: Expr, b: Expr, depth: int) -> Decision:
     """Assignments by name and value, other equations as a whole."""
-    (left, value), (other_left, other_value) = a.args, b.args
+    left, value = a.args
+    other_left, other_value = b.args
     if (value.op == "residue") != (other_value.op == "residue"):
         # n=4k+1 is n \equiv 1 \pmod 4.
-        return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
+        return _families(with_whole_parameter(a), with_whole_parameter(b), depth)
     if all(is_name(name) or is_function(name) for name in (left, other_left)):
         named_values = same_name(a, b)
         if named_values is not None:
             return same(*named_values, depth)
     if all(side.op in ARITHMETIC for side in a.args + b.args):
         return same_equation(a, b), "equation"
-    # The sides of other equations cannot be subtracted.
-    return same(left, other_left, depth)[0] and same(value, other_value, depth)[0], "equation"
+    # The sides of other equations, as those of sets, cannot be subtracted.
+    are_alike, _ = _in_order(a.args, b.args, depth)
+    return are_alike, "equation"
 
 
 def _memberships(a: Expr, b: Expr, depth: int) -> Decision:
@@ -208,31 +230,22 @@ def _memberships(a: Expr, b: Expr, depth: int) -> Decision:
 
 
 def _sets(a: Expr, b: Expr, depth: int) -> Decision:
-    x, y = region(a), region(b)
-    if x is not None and y is not None:
-        return same_region(x, y), "region"
-    if a.op == b.op and a.op in (r"\cup", r"\cap"):
-        return _any_order(_flatten(a, a.op), _flatten(b, a.op), depth), "structure"
-    if a.op == b.op == "builder" and len(a.args) == len(b.args):
-        head, *conditions = bound(a).args
-        other_head, *other_conditions = bound(b).args
-        same_head = same(head, other_head, depth)[0]
-        return same_head and _any_order(tuple(conditions), tuple(other_conditions), depth), "structure"
-    if a.op == b.op == r"\setminus":
-        return _in_order(a.args, b.args, depth)
+    if decision := _regions(a, b):
+        return decision
     if "rel" in (a.op, b.op):
         return _relations(a, b, depth)
+    if a.op != b.op:
+        return False, "region"
+    if a.op in (r"\cup", r"\cap"):
+        return _any_order(flattened(a, a.op), flattened(b, a.op), depth), "structure"
+    if a.op == "builder" and len(a.args) == len(b.args):
+        head, *conditions = bound(a).args
+        other_head, *other_conditions = bound(b).args
+        same_head = are_same(head, other_head, depth)
+        return same_head and _any_order(conditions, other_conditions, depth), "structure"
+    if a.op == r"\setminus":
+        return _in_order(a.args, b.args, depth)
     return False, "region"
-
-
-def _flatten(expr: Expr, op: Op) -> tuple[Expr, ...]:
-    """The operands of nested operations of one kind, ``A \\cup (B \\cup C)``."""
-    if expr.op != op:
-        return (expr,)
-    operands: list[Expr] = []
-    for arg in expr.args:
-        operands.extend(_flatten(arg, op))
-    return tuple(operands)
 
 
 def _structures(a: Expr, b: Expr, depth: int) -> Decision:
@@ -262,9 +275,8 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
 
 def _point_with_list(point: Expr, other: Expr, depth: int) -> Decision:
     """A point compared with the list of its coordinates (``x=1, y=2``), or with a list or set of one point."""
-    listed = other.args if other.op in ("list", "set") else (other,)
-    is_ordered = point.name == "()" or (point.name == "[]" and len(point.args) > 2)  # [0,1] may be an interval
-    if other.op == "list" and is_ordered and not repeats_name(listed):
+    listed = parts_of(other, "list", "set")
+    if other.op == "list" and is_point(point) and not repeats_name(listed):
         return _in_order(point.args, in_name_order(listed), depth)
     if len(listed) == 1 and other.op != listed[0].op:
         return same(point, listed[0], depth)
@@ -273,10 +285,10 @@ def _point_with_list(point: Expr, other: Expr, depth: int) -> Decision:
 
 def _collections(a: Expr, b: Expr, depth: int) -> Decision:
     """The parts of lists and sets in any order; long ones in order, since any order takes quadratic time."""
-    x, y = (side.args if side.op in ("list", "set") else (side,) for side in (a, b))
-    has_sets, other_has_sets = (any(part.op == "set" for part in parts) for parts in (x, y))
-    if len(x) == len(y) > 1 and has_sets != other_has_sets:
-        return False, "structure"  # {1}, {2} is not {1, 2}
+    x, y = (parts_of(side, "list", "set") for side in (a, b))
+    # {1}, {2} is not {1, 2}
+    if len(x) == len(y) > 1 and _has_sets(x) != _has_sets(y):
+        return False, "structure"
     x, y = _distinct_points(x), _distinct_points(y)
     if len(x) != len(y):
         return False, "structure"
@@ -289,6 +301,10 @@ def _collections(a: Expr, b: Expr, depth: int) -> Decision:
     return _any_order(x, y, depth), "structure"
 
 
+def _has_sets(parts: tuple[Expr, ...]) -> bool:
+    return any(part.op == "set" for part in parts)
+
+
 def _are_alternatives(expr: Expr) -> bool:
     """Whether an answer is one label or the other, ``A or C``."""
     return expr.op == "list" and expr.name == "or" and all(part.op != "rel" for part in expr.args)
@@ -299,9 +315,8 @@ def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
 
     Inequalities without a conjunction (``x>0, y>0``) are joined by ``and``.
     """
-    x, y = region(a), region(b)
-    if x is not None and y is not None:
-        return same_region(x, y), "region"
+    if decision := _regions(a, b):
+        return decision
     restricted = has_inequalities(a) or has_inequalities(b)
     if a.op == b.op == "list":
         unwritten = "and" if restricted else ""
@@ -319,7 +334,7 @@ def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
 
 def _tuples(a: Expr, b: Expr, depth: int) -> Decision:
     # (1,2,3) and [1,2,3] are one vector, but [1,2] is an interval.
-    same_brackets = a.name == b.name or (len(a.args) > 2 and {a.name, b.name} == {"()", "[]"})
+    same_brackets = a.name == b.name or (is_point(a) and is_point(b))
     return _in_order(a.args, b.args, depth) if same_brackets else (False, "structure")
 
 
@@ -359,13 +374,14 @@ def _coordinates(a: Expr, b: Expr, depth: int) -> Decision:
     return _in_order(in_name_order(a.args), in_name_order(b.args), depth)
 
 
-def _in_order(a: "tuple[Expr, ...] | list[Expr]", b: "tuple[Expr, ...] | list[Expr]", depth: int) -> Decision:
+def _in_order(a: Sequence[Expr], b: Sequence[Expr], depth: int) -> Decision:
+    """Parts in pairs, in the order in which they are written."""
     if len(a) != len(b):
         return False, "structure"
-    return all(same(x, y, depth)[0] for x, y in zip(a, b, strict=True)), "structure"
+    return all(are_same(x, y, depth) for x, y in zip(a, b, strict=True)), "structure"
 
 
-def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
+def _any_order(a: Sequence[Expr], b: Sequence[Expr], depth: int) -> bool:
     """Whether the parts match one to one; identical ones are paired first, for speed."""
     left, rest = list(b), []
     for part in a:
@@ -373,7 +389,7 @@ def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
             left.remove(part)
         else:
             rest.append(part)
-    return _match_all(rest, left, lambda x, y: same(x, y, depth)[0])
+    return _match_all(rest, left, lambda x, y: are_same(x, y, depth))
 
 
 def _match_all(a: Iterable[Expr], b: Iterable[Expr], equal: Callable[[Expr, Expr], bool]) -> bool:
@@ -392,14 +408,15 @@ def _match_all(a: Iterable[Expr], b: Iterable[Expr], equal: Callable[[Expr, Expr
 def _matrices(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op in ARITHMETIC or b.op in ARITHMETIC:
         matrix, expr = (a, b) if a.op == "matrix" else (b, a)
-        if _is_identity_times(matrix, expr, depth):
-            return True, "structure"
         # A matrix of one column is 2i+3j.
-        return expr.op in _SUMS and same_vector(a, b), "structure"
+        is_vector = expr.op in _SUMS and same_vector(a, b)
+        return is_vector or _is_identity_times(matrix, expr, depth), "structure"
     if a.op != b.op or len(a.args) != len(b.args):
         return False, "structure"
-    rows = zip(a.args, b.args, strict=True)
-    return all(_in_order(row.args, other.args, depth)[0] for row, other in rows), "structure"
+    for row, other in zip(a.args, b.args, strict=True):
+        if not _in_order(row.args, other.args, depth)[0]:
+            return False, "structure"
+    return True, "structure"
 
 
 def _is_identity_times(matrix: Expr, expr: Expr, depth: int) -> bool:
@@ -407,11 +424,13 @@ def _is_identity_times(matrix: Expr, expr: Expr, depth: int) -> bool:
     factor, size = multiple_of_identity(expr), len(matrix.args)
     if factor is None or any(len(row.args) != size for row in matrix.args):
         return False
-    rows = []
-    for i in range(size):
-        cells = (factor if i == j else num(0) for j in range(size))
-        rows.append(Expr("row", tuple(cells)))
-    return _matrices(matrix, Expr("matrix", tuple(rows)), depth)[0]
+    for i, row in enumerate(matrix.args):
+        wanted = [ZERO] * size
+        # The other cells of the row are off the diagonal.
+        wanted[i] = factor
+        if not _in_order(row.args, wanted, depth)[0]:
+            return False
+    return True
 
 
 def _cases(a: Expr, b: Expr, depth: int) -> Decision:
@@ -429,42 +448,27 @@ def _formulas(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op != b.op or len(a.args) != len(b.args):
         return False, "logic"
     if a.op in ("forall", "exists"):
+        # Nested quantifiers are compared at lower depths, so that each letter has a number of its own.
         x, y = (rename_symbol(side, side.args[0].name, f"?{depth}") for side in (a, b))
-        return all(same(p, q, depth)[0] for p, q in zip(x.args, y.args, strict=True)), "logic"
-    return _any_order(_flatten(a, a.op), _flatten(b, b.op), depth), "logic"
+        return _in_order(x.args, y.args, depth)[0], "logic"
+    return _any_order(flattened(a, a.op), flattened(b, b.op), depth), "logic"
 
 
 def _residues(a: Expr, b: Expr, depth: int) -> Decision:
     r"""``3 \pmod 7`` is ``-4 \pmod 7``."""
     if a.op != b.op:
-        return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
-    (value, modulus), (other_value, other_modulus) = a.args, b.args
-    if any(part.op != "num" or part.number.denominator != 1 for part in (*a.args, *b.args)):
-        return same(modulus, other_modulus, depth)[0] and same(value, other_value, depth)[0], "residue"
-    size = abs(modulus.number)
-    if size != abs(other_modulus.number) or size == 0:
+        return _families(with_whole_parameter(a), with_whole_parameter(b), depth)
+    if not all(map(is_whole_number, a.args + b.args)):
+        # With letters: the modulus and the value, each by itself.
+        are_alike, _ = _in_order(a.args[::-1], b.args[::-1], depth)
+        return are_alike, "residue"
+    value, modulus = (part.number for part in a.args)
+    other_value, other_modulus = (part.number for part in b.args)
+    # Division by 0 has no remainder.
+    if abs(modulus) != abs(other_modulus) or modulus == 0:
         return False, "residue"
-    return (value.number - other_value.number) % size == 0, "residue"
-
-
-def _as_family(expr: Expr) -> Expr:
-    r"""``n \equiv 3 \pmod 7`` as ``n=3+7r, r \in \mathbb{Z}``; anything else unchanged."""
-    residue = expr.args[1] if expr.op == "rel" and expr.name == "=" else expr
-    if residue.op != "residue":
-        return expr
-    letter = Expr("sym", name="?r")
-    value = add([residue.args[0], mul(residue.args[1], letter)])
-    body = value if residue is expr else expr._replace(args=(expr.args[0], value))
-    return Expr("family", (body, letter), "Z")
-
-
-def _with_whole_parameter(expr: Expr) -> Expr:
-    """``n=4k+1`` as a family of the integers ``k`` if that is its only letter; anything else unchanged."""
-    letters = symbols(expr.args[1] if expr.op == "rel" else expr)
-    if expr.op in ("family", "residue") or len(letters) != 1 or not letters <= WHOLE:
-        return expr
-    (letter,) = letters
-    return Expr("family", (expr, Expr("sym", name=letter)), "Z")
+    is_multiple = (value - other_value) % modulus == 0
+    return is_multiple, "residue"
 
 
 def _rows(a: Expr, b: Expr, depth: int) -> Decision:

@@ -39,6 +39,7 @@ def only_words(tokens: tuple[Token, ...]) -> str | None:
             return None
     # Single letters are variables.
     has_word = any(map(_is_word, tokens))
+    # max alone is a name of a function, not a word.
     is_function = len(tokens) == 1 and tokens[0].value in FUNCTIONS
     if not has_word or is_function:
         return None
@@ -62,6 +63,8 @@ def tidy(words: str) -> str:
 
 MAX_SPECIAL = 300
 """Longer texts are not a time, number in a base or choice."""
+MAX_GROUPED = 1_000
+"""Maximum length of a number whose digits are grouped."""
 _BASES = {word: str(n) for word, n in NUMBERS.items()} | {"binary": "2", "octal": "8", "decimal": "10",
                                                             "hexadecimal": "16", "hex": "16"}  # fmt: skip
 # ``1011_2``, ``1011 base 2``, ``(1011)_{two}``.
@@ -190,9 +193,9 @@ def _special(text: str) -> Expr | None:
     if measure := parse_compound(plain):
         amount, unit = measure
         return Expr("unit", (num(amount),), unit)
-    based = _BASE.fullmatch(plain) or _BASE_WORD.fullmatch(plain)
-    if based:
-        digits, base = based[1], based[2]
+    if based := _BASE.fullmatch(plain) or _BASE_WORD.fullmatch(plain):
+        digits, base = based.groups()
+        # x_n with capital letters may be a symbol: A1_n.
         if base.isdigit() or base in _BASES:
             return Expr("base", name=f"{digits}_{_BASES.get(base, base)}")
     if arc := _ARC.fullmatch(plain):
@@ -203,7 +206,8 @@ def _special(text: str) -> Expr | None:
 
 
 def _fraction(text: str) -> Fraction:
-    if len(text) > 1000:
+    # The time to read digits grows with the square of their number.
+    if len(text) > MAX_GROUPED:
         raise ParseError("too-long")
     return Fraction(text)
 
@@ -249,7 +253,7 @@ def _word_answer(words: str) -> Expr:
     """Words, or a list of them separated by commas, ``and`` or ``or``."""
     if words.lower() in _NAMED:
         return _NAMED[words.lower()]
-    separated = [part.strip() for part in re.split(r",|;|\band\b|\bor\b", words)]
+    separated = map(str.strip, re.split(r",|;|\band\b|\bor\b", words))
     parts = tuple(Expr("text", name=part) for part in separated if part)
     if len(parts) > 1:
         alternatives = "or" if re.search(r"\bor\b", words) else ""

@@ -2,10 +2,12 @@
 
 from magcli.verify.math.latex.parts import parse_list, parse_part, with_domains
 from magcli.verify.math.latex.tokens import Cursor, Token
-from magcli.verify.math.latex.tree import Expr, ParseError
+from magcli.verify.math.latex.tree import Expr, ParseError, is_equation, parts_of
 
 _SYSTEMS = frozenset(rf"\begin{{{name}}}" for name in ("array", "aligned", "matrix", "gathered", "split", "cases"))
 """Environments that may follow a brace that is never closed."""
+MAX_HEAD = 12
+"""Maximum tokens before the bar of a set builder."""
 _CONDITION_WORDS = frozenset(("if", "for", "when", "where"))
 _CLOSED_BY = {"(": (")", "]"), "[": (")", "]", "["), "{": ("}",), r"\langle": (r"\rangle",)}
 """What may close a bracket; intervals have different brackets at their ends."""
@@ -42,23 +44,24 @@ def _family(head: Expr, conditions: Expr) -> Expr | None:
     r"""``\{3k \mid k\in\mathbb{Z}\}`` as a family; None if the conditions are not domains of its letters."""
     if conditions.op == "family" and head.op == "sym" and conditions.args[0].op == "rel":
         return conditions
-    stated = list(conditions.args) if conditions.op == "list" else [conditions]
-    parts = with_domains([head, *stated])
+    parts = with_domains([head, *parts_of(conditions, "list")])
     is_family = len(parts) == 1 and parts[0].op == "family"
     return parts[0] if is_family and head.op != "sym" else None
 
 
 def _nested_rows(cursor: Cursor) -> Expr | None:
     """``[[1,2],[3,4]]``, a matrix in the notation of programs; None for anything else."""
+    # Until a row is no row of a matrix, after which the cursor goes back.
     start, rows = cursor.at, []
     while cursor.eat("["):
         row = parse_list(cursor)
-        rows.append(Expr("row", row.args if row.op == "list" else (row,)))
+        rows.append(Expr("row", parts_of(row, "list")))
         if not cursor.eat("]"):
             break
         sign = cursor.eat(",", "]")
         if sign == "]":
             widths = {len(row.args) for row in rows}
+            # [[5]] is a number in two brackets.
             is_number = len(rows) == 1 and widths == {1}
             if len(widths) == 1 and not is_number:
                 return Expr("matrix", tuple(rows))
@@ -81,7 +84,7 @@ def _set(cursor: Cursor) -> Expr:
     are_relations = inner.op == "list" and all(part.op == "rel" for part in inner.args)
     if inner.op == "cases" or are_relations:
         return inner
-    return Expr("set", inner.args if inner.op == "list" else (inner,))
+    return Expr("set", parts_of(inner, "list"))
 
 
 def _builder(cursor: Cursor, bar: int) -> Expr:
@@ -102,13 +105,14 @@ def _builder(cursor: Cursor, bar: int) -> Expr:
 
 def _are_values(conditions: Expr) -> bool:
     """Whether conditions list the values of one letter: ``x=1 or x=2``."""
-    equations = all(part.op == "rel" and part.name == "=" for part in conditions.args)
-    return equations and len({part.args[0] for part in conditions.args}) == 1
+    names = {part.args[0] for part in conditions.args if is_equation(part)}
+    return len(names) == 1 and all(map(is_equation, conditions.args))
 
 
 def _builder_bar(cursor: Cursor) -> int:
     """The position of the bar of a set builder; 0 without one."""
-    for at in range(cursor.at, min(cursor.at + 12, len(cursor.tokens))):
+    # The head is short, as in \{x \in \mathbb{R} : ..\}.
+    for at in range(cursor.at, min(cursor.at + MAX_HEAD, len(cursor.tokens))):
         value = cursor.tokens[at].value
         if value in ("mid", ":", "|"):
             is_bar = value != "|" or _lone_bar(cursor, at)
@@ -139,6 +143,7 @@ def parse_cell(cursor: Cursor) -> Expr:
     if words:
         return Expr("text", name=" ".join(words))
     value = parse_part(cursor)
+    # Rows may end with the punctuation of a sentence.
     while cursor.eat(",", "."):
         pass
     return value

@@ -12,6 +12,7 @@ MAX_TIME = 40
 _MINUTES = r":(?P<minutes>[0-5]\d)(?::(?P<seconds>[0-5]\d))?"
 _HALF = r"(?P<half>[aApP])\.?\s?[mM]\.?"
 _HALVES = re.compile(rf"(?P<hours>\d{{1,2}})(?:{_MINUTES})?\s*{_HALF}")
+# ``14.35 Uhr``, ``14:35 h``, ``14 Uhr 35``, ``14h35``.
 _WHOLE_DAY = (
     re.compile(r"(?P<hours>\d{1,2})[:.](?P<minutes>[0-5]\d)\s*[Uu]hr"),
     re.compile(r"(?P<hours>\d{1,2}):(?P<minutes>[0-5]\d)\s*(?:h|hrs?|ore|heures|horas|часов|часа|час|ч)\.?"),
@@ -45,9 +46,10 @@ def _on_half_day(written: re.Match[str]) -> Expr | None:
 
 def _time(hours: int, minutes: str | None, seconds: str | None, kind: str) -> Expr:
     parts = [hours, int(minutes or 0)]
+    # 14:35:00 is 14:35.
     if int(seconds or 0):
         parts.append(int(seconds or 0))
-    return Expr("ratio", tuple(num(part) for part in parts), kind)
+    return Expr("ratio", tuple(map(num, parts)), kind)
 
 
 def same_time(a: Expr, b: Expr) -> bool:
@@ -57,4 +59,5 @@ def same_time(a: Expr, b: Expr) -> bool:
     """
     bare = a if a.name == "time" else b
     hour = bare.args[0].number
+    # 2:35 may be in the afternoon, but 14:35 and 0:35 cannot.
     return a.args == b.args and (bare.name != "time" or hour > NOON or hour == 0)

@@ -8,6 +8,7 @@ from magcli.verify.math.latex.expressions import (
     parse_factor,
     parse_product,
     parse_sum,
+    signed,
     starts_factor,
     subscript,
 )
@@ -17,6 +18,7 @@ from magcli.verify.math.latex.tree import (
     MINUS_ONE,
     ONE,
     PI,
+    ZERO,
     E,
     Expr,
     I,
@@ -28,7 +30,9 @@ from magcli.verify.math.latex.tree import (
     mul,
     neg,
     num,
+    parts_of,
     power,
+    sym,
 )
 
 _ALIASES = {
@@ -41,16 +45,13 @@ _ALIGNED = frozenset(("cases", "rcases", "dcases", "aligned", "align", "gathered
 _UNBRACKETED = frozenset(("array", "matrix"))
 """Environments that draw no brackets: matrices, or systems of relations."""
 _SIGNS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\ne"))
-MAX_CELLS = 400
+MAX_CELLS, MAX_LOG_DEGREE = 400, 400
 
 
 def parse_command(cursor: Cursor) -> Expr:
     """Parse the command at the cursor."""
     command = cursor.next().value
     name = command[1:]
-    if command == r"\frac":
-        top = argument(cursor)
-        return div(top, argument(cursor))
     if name in FUNCTIONS and name != "sqrt":
         return _function(cursor, _ALIASES.get(name, name))
     if name in GREEK:
@@ -62,13 +63,14 @@ def parse_command(cursor: Cursor) -> Expr:
     parser = _PARSERS.get(command)
     if parser is not None:
         return parser(cursor)
+    # Other commands are symbols, such as \square, if they have no arguments.
     if not name.isalpha() or cursor.peek().value in ("(", "{", "["):
         raise ParseError("unparsable")
-    return _symbol(cursor, name)  # a symbol without arguments, such as \square
+    return _symbol(cursor, name)
 
 
 def _symbol(cursor: Cursor, name: str) -> Expr:
-    return Expr("sym", name=f"\\{name}{_index(cursor)}")
+    return sym(f"\\{name}{_index(cursor)}")
 
 
 def _index(cursor: Cursor) -> str:
@@ -82,7 +84,7 @@ def _decorated(cursor: Cursor, name: str) -> Expr:
     text = subscript(cursor) if token.value == "{" else cursor.next().value
     if token.kind == "end":
         raise ParseError("unparsable")
-    return Expr("sym", name=f"\\{name} {text}{_index(cursor)}")
+    return sym(f"\\{name} {text}{_index(cursor)}")
 
 
 def _sqrt(cursor: Cursor) -> Expr:
@@ -91,11 +93,6 @@ def _sqrt(cursor: Cursor) -> Expr:
         degree = parse_sum(cursor)
         cursor.expect("]")
     return power(argument(cursor), div(ONE, degree))
-
-
-def _binomial(cursor: Cursor) -> Expr:
-    top = argument(cursor)
-    return function("binom", top, argument(cursor))
 
 
 def _rounding(cursor: Cursor, name: str, closing: str) -> Expr:
@@ -132,17 +129,21 @@ def _function_argument(cursor: Cursor) -> tuple[Expr, ...]:
         while cursor.eat("!"):
             inner = function("factorial", inner)
     else:
-        sign = cursor.eat("-", "+")
-        inner = parse_factor(cursor)
-        while starts_factor(cursor) and not _ends_argument(cursor.peek()):
-            inner = mul(inner, parse_factor(cursor))
-        inner = neg(inner) if sign == "-" else inner
+        inner = signed(cursor, _adjacent_factors)
     cursor.depth -= 1
-    return inner.args if inner.op in ("tuple", "set", "list") else (inner,)
+    return parts_of(inner, "tuple", "set", "list")
+
+
+def _adjacent_factors(cursor: Cursor) -> Expr:
+    value = parse_factor(cursor)
+    while starts_factor(cursor) and not _ends_argument(cursor.peek()):
+        value = mul(value, parse_factor(cursor))
+    return value
 
 
 def _ends_argument(token: Token) -> bool:
-    return token.value == "(" or (token.kind == "cmd" and token.value[1:] in FUNCTIONS and token.value != r"\sqrt")
+    is_function = token.kind == "cmd" and token.value[1:] in FUNCTIONS and token.value != r"\sqrt"
+    return token.value == "(" or is_function
 
 
 def _apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
@@ -152,6 +153,7 @@ def _apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
         return add([function("cos", *arguments), mul(I, function("sin", *arguments))])
     if name == "log" and base is not None:
         return _logarithm(arguments[0], base)
+    # With an index, whatever it is, \lg is binary.
     if name in ("log", "lg"):
         return _logarithm(arguments[0], num(2 if base else 10))
     if name == "det" and arguments[0].op == "matrix":
@@ -166,7 +168,8 @@ def _logarithm(value: Expr, base: Expr) -> Expr:
         is_below_one = value.number < 1
         target = 1 / value.number if is_below_one else value.number
         reached, degree = base.number, 1
-        while reached < target and degree < 400:
+        # Powers of a base near 1 grow slowly, hence the bound.
+        while reached < target and degree < MAX_LOG_DEGREE:
             reached *= base.number
             degree += 1
         if reached == target:
@@ -188,31 +191,29 @@ def _series(cursor: Cursor, kind: Op) -> Expr:
     if endless == ">":
         low = add([low, ONE])
     cursor.expect("}")
-    high = INFINITY if endless else _upper_bound(cursor)
+    if not endless:
+        cursor.expect("^")
+    high = INFINITY if endless else exponent(cursor)
     # In the body the letters e and i are no constants if they are the index.
     outer_bound = cursor.bound
     cursor.bound = outer_bound | {letter}
     cursor.deeper()
-    body = _term(cursor)
+    body = signed(cursor, parse_product)
     cursor.depth -= 1
     cursor.bound = outer_bound
-    return Expr(kind, (Expr("sym", name=letter), low, high, body))
-
-
-def _upper_bound(cursor: Cursor) -> Expr:
-    cursor.expect("^")
-    return exponent(cursor)
+    return Expr(kind, (sym(letter), low, high, body))
 
 
 def _integral(cursor: Cursor) -> Expr:
     """An integral as an uninterpreted function of its integrand and bounds: equal where these are."""
-    low = high = num(0)
+    low = high = ZERO
+    # The bounds may come in any order.
     for _ in range(2):
         if cursor.eat("_"):
             low = argument(cursor)
         elif cursor.eat("^"):
             high = argument(cursor)
-    return Expr("f", (_term(cursor), low, high), "?int")
+    return Expr("f", (signed(cursor, parse_product), low, high), "?int")
 
 
 def _limit(cursor: Cursor) -> Expr:
@@ -223,21 +224,16 @@ def _limit(cursor: Cursor) -> Expr:
     cursor.expect(r"\to")
     target = parse_sum(cursor)
     cursor.expect("}")
-    return Expr("f", (letter, target, _term(cursor)), "?lim")
-
-
-def _term(cursor: Cursor) -> Expr:
-    sign = cursor.eat("-", "+")
-    value = parse_product(cursor)
-    return neg(value) if sign == "-" else value
+    return Expr("f", (letter, target, signed(cursor, parse_product)), "?lim")
 
 
 def _environment(cursor: Cursor, name: str) -> Expr:
     """A matrix, or the rows of a piecewise function."""
     name = name.rstrip("*")
     is_aligned, is_unbracketed = name in _ALIGNED, name in _UNBRACKETED
+    # The alignment of the columns, {cc}, is read like an index.
     if name == "array" and cursor.peek().value == "{":
-        subscript(cursor)  # the alignment of the columns
+        subscript(cursor)
     if is_aligned or is_unbracketed:
         _strip_alignment(cursor, name)
     rows = _rows(cursor, name) if is_aligned or name in _MATRICES else []
@@ -249,19 +245,23 @@ def _environment(cursor: Cursor, name: str) -> Expr:
     widths = {len(row) for row in rows}
     if len(widths) != 1 or sum(map(len, rows)) > MAX_CELLS:
         raise ParseError("matrix-shapes")
-    matrix = Expr("matrix", tuple(Expr("row", tuple(row)) for row in rows))
+    matrix = Expr("matrix", _as_rows(rows))
     # Single bars are those of a determinant.
     return determinant(matrix) if name == "vmatrix" else matrix
 
 
 def _system(rows: list[list[Expr]]) -> Expr:
     """Simultaneous relations, or the rows of a piecewise function."""
-    if all(len(row) == 1 for row in rows):
-        parts: list[Expr] = []
-        for (relation,) in rows:
-            parts.extend(relation.args if relation.op == "list" else [relation])
-        return parts[0] if len(parts) == 1 else Expr("list", tuple(parts), "and")
-    return Expr("cases", tuple(Expr("row", tuple(row)) for row in rows))
+    if any(len(row) > 1 for row in rows):
+        return Expr("cases", _as_rows(rows))
+    parts: list[Expr] = []
+    for (relation,) in rows:
+        parts.extend(parts_of(relation, "list"))
+    return parts[0] if len(parts) == 1 else Expr("list", tuple(parts), "and")
+
+
+def _as_rows(rows: list[list[Expr]]) -> tuple[Expr, ...]:
+    return tuple(Expr("row", tuple(row)) for row in rows)
 
 
 def _strip_alignment(cursor: Cursor, name: str) -> None:
@@ -285,6 +285,7 @@ def _rows(cursor: Cursor, name: str) -> list[list[Expr]]:
         elif not cursor.eat("&", r"\hline"):
             rows[-1].append(cursor.cell(cursor))
     cursor.depth -= 1
+    # Lines and a break at the end leave rows without cells.
     return [row for row in rows if row]
 
 
@@ -326,15 +327,16 @@ def _pi(cursor: Cursor) -> Expr:
 def _number_set(cursor: Cursor) -> Expr:
     r"""``\mathbb{Z}``; ``\mathbb{R}^+`` and ``\mathbb{R}^{-}`` are intervals."""
     name = cursor.tokens[cursor.at - 1].value
-    if name != r"\mathbbR" or cursor.peek().value != "^":
-        return Expr("set-name", name=name)
-    braced = cursor.peek(1).value == "{" and cursor.peek(3).value == "}"
-    sign = cursor.peek(2 if braced else 1).value
-    if sign not in ("+", "-"):
-        return Expr("set-name", name=name)
-    cursor.at += 4 if braced else 2
-    ends = (num(0), INFINITY) if sign == "+" else (neg(INFINITY), num(0))
-    return Expr("tuple", ends, "()")
+    half_lines = _HALF_LINES if name == r"\mathbbR" else {}
+    for sign, ends in half_lines.items():
+        for written in (("^", sign), ("^", "{", sign, "}")):
+            if cursor.comes_next(*written):
+                cursor.at += len(written)
+                return Expr("tuple", ends, "()")
+    return Expr("set-name", name=name)
+
+
+_HALF_LINES = {"+": (ZERO, INFINITY), "-": (neg(INFINITY), ZERO)}
 
 
 def _negation(cursor: Cursor) -> Expr:
@@ -347,10 +349,11 @@ def _negation(cursor: Cursor) -> Expr:
 
 _PARSERS: dict[str, Callable[[Cursor], Expr]] = {
     "|": _absolute,
-    r"\ldots": lambda _: Expr("sym", name="..."),
+    r"\ldots": lambda _: sym("..."),
+    r"\frac": lambda cursor: div(argument(cursor), argument(cursor)),
     r"\sqrt": _sqrt,
     r"\cbrt": lambda cursor: power(argument(cursor), div(ONE, num(3))),
-    r"\binom": _binomial,
+    r"\binom": lambda cursor: function("binom", argument(cursor), argument(cursor)),
     r"\neg": _negation,
     r"\lfloor": lambda cursor: _rounding(cursor, "floor", r"\rfloor"),
     r"\lceil": lambda cursor: _rounding(cursor, "ceil", r"\rceil"),

@@ -1,9 +1,11 @@
 r"""Permutations as products of disjoint cycles: ``(1\ 2\ 3)(4\ 5)``."""
 
 import re
+from itertools import chain
 
 _GAP = r"(?:\s|\\[,;: ]|~)"
 _CYCLE = rf"\({_GAP}*\d{{1,2}}(?:{_GAP}+\d{{1,2}})+{_GAP}*\)"
+# At most 21 cycles, next to each other or with a sign of composition between them.
 _CYCLES = re.compile(rf"{_CYCLE}(?:(?:{_GAP}|\\circ|\\cdot)*{_CYCLE}){{0,20}}")
 _ONE_CYCLE = re.compile(r"\(([^()]*)\)")
 _NUMBER = re.compile(r"\d+")
@@ -18,10 +20,12 @@ def parse_cycles(text: str) -> str:
     if not _CYCLES.fullmatch(text):
         return ""
     cycles = [[int(element) for element in _NUMBER.findall(cycle)] for cycle in _ONE_CYCLE.findall(text)]
-    elements = [element for cycle in cycles for element in cycle]
+    elements = list(chain.from_iterable(cycles))
     if len(set(elements)) < len(elements):
         return ""
-    return "".join(f"({' '.join(map(str, turned))})" for turned in sorted(map(_smallest_first, cycles)))
+    # Disjoint cycles commute, so that their order is free.
+    ordered = sorted(map(_smallest_first, cycles))
+    return "".join(f"({' '.join(map(str, cycle))})" for cycle in ordered)
 
 
 def _smallest_first(cycle: list[int]) -> list[int]:

@@ -22,6 +22,7 @@ december dec dez dezember decembre diciembre dicembre декабря
 _NUMBERS = {name: month for month, names in enumerate(_MONTHS.strip().splitlines(), 1) for name in names.split()}
 _NAME = r"(?P<month>[^\W\d_]{3,12})"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|\.)?"
+# Also ``de 2023`` and ``2023 года``.
 _YEAR = r"(?:\s*,?\s*(?:of|de|del|год[ау]?)?\s*(?P<year>\d{4})(?:\s*г\.?|\s*года?)?)?"
 _FORMS = (
     re.compile(rf"{_NAME}\.?\s+{_DAY}{_YEAR}"),
@@ -30,6 +31,7 @@ _FORMS = (
     re.compile(r"(?:(?P<year>\d{4})\s*年\s*)?(?P<number>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*日"),
 )
 
+# A number beside a name, which most answers lack, so that the forms need not be tried.
 _LIKE_A_DATE = re.compile(r"\d[^\W\d_]{0,2}[ .]{1,2}(?:of |de )?[^\W\d_]{3}|[^\W\d_]{3}\.?\s+\d|\d-\d\d-|月")
 
 
@@ -52,20 +54,29 @@ def parse_date(text: str) -> str:
     return ""
 
 
-_WEEKDAYS = {
-    "mon": "monday",
-    **dict.fromkeys(("tue", "tues"), "tuesday"),
-    **dict.fromkeys(("wed", "weds"), "wednesday"),
-    **dict.fromkeys(("thu", "thur", "thurs"), "thursday"),
-    "fri": "friday",
-    "sat": "saturday",
-    "sun": "sunday",
+_SHORT_NAMES = """
+monday mon
+tuesday tue tues
+wednesday wed weds
+thursday thu thur thurs
+friday fri
+saturday sat
+sunday sun
+january jan
+february feb
+march mar
+april apr
+june jun
+july jul
+august aug
+september sep sept
+october oct
+november nov
+december dec
+"""
+_FULL_NAMES = {
+    short: name for name, *abbreviations in map(str.split, _SHORT_NAMES.strip().splitlines()) for short in abbreviations
 }
-_ABBREVIATED_MONTHS = {
-    "jan": "january", "feb": "february", "mar": "march", "apr": "april", "jun": "june", "jul": "july", "aug": "august",
-    "sep": "september", "sept": "september", "oct": "october", "nov": "november", "dec": "december",
-}  # fmt: skip
-_FULL_NAMES = _WEEKDAYS | _ABBREVIATED_MONTHS
 
 
 def abbreviates(short: str, name: str) -> bool:

@@ -7,15 +7,31 @@ linear in the tokens; nesting is bounded by the tokenizer and the cursor.
 from fractions import Fraction
 from functools import reduce
 
-from magcli.verify.math.latex.numerals import CYCLE_MARKS, MAX_DIGITS, continued, repeating
-from magcli.verify.math.latex.tokens import AMBIGUOUS, DECORATIONS, FUNCTIONS, GREEK, Cursor, Token
-from magcli.verify.math.latex.tree import E, Expr, I, ParseError, add, div, function, mul, neg, num, power
+from magcli.verify.math.latex.numerals import CYCLE_MARKS, MAX_DIGITS, continued, mixed_number, repeating
+from magcli.verify.math.latex.tokens import AMBIGUOUS, DECORATIONS, FUNCTIONS, GREEK, Cursor, Reader, Token
+from magcli.verify.math.latex.tree import (
+    Expr,
+    ParseError,
+    add,
+    div,
+    function,
+    letter_value,
+    mul,
+    neg,
+    num,
+    parts_of,
+    power,
+    sym,
+)
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, SYMBOLS, TEMPERATURES, is_unit
 
 MAX_FACTORS = 120
 _CLOSERS = frozenset((r"\cup", r"\cap", r"\setminus", ",", ";", ")", r"\}", "and", "or", ""))
 """Tokens after ``[`` where it closes an interval: ``]0,1[ \\cup ]2,3[``."""
-_BIG = frozenset((r"\sum", r"\prod", r"\int", r"\lim"))
+_OTHER_COMMANDS = "sum prod int lim frac cbrt pi infty binom lfloor lceil langle"
+_FACTOR_COMMANDS = GREEK | FUNCTIONS | DECORATIONS | frozenset(_OTHER_COMMANDS.split())
+"""Commands, without their backslash, that begin a factor."""
+_SIGNS_IN_A_ROW = {"++": "+", "+-": "-", "-+": "-", "--": "+"}
 
 
 def parse_sum(cursor: Cursor) -> Expr:
@@ -29,9 +45,8 @@ def parse_sum(cursor: Cursor) -> Expr:
         if not sign:
             break
         # Signs in a row are multiplied, a - -b; after \pm the others are dropped.
-        while cursor.peek().value in ("+", "-") and cursor.peek().kind == "op":
-            signs = sign + cursor.next().value
-            sign = {"++": "+", "+-": "-", "-+": "-", "--": "+"}.get(signs, sign)
+        while other := cursor.eat("+", "-"):
+            sign = _SIGNS_IN_A_ROW.get(sign + other, sign)
     cursor.depth -= 1
     return add(terms)
 
@@ -47,11 +62,11 @@ def parse_product(cursor: Cursor) -> Expr:
     value = _measured_mixed_number(cursor) or parse_factor(cursor)
     for _ in range(MAX_FACTORS):
         if cursor.eat(r"\times", r"\cdot", "*"):
-            value = mul(value, _signed_factor(cursor))
+            value = mul(value, signed(cursor, parse_factor))
         elif cursor.eat("/", r"\div"):
-            value = div(value, _signed_factor(cursor))
+            value = div(value, signed(cursor, parse_factor))
         elif cursor.eat(r"\mod"):
-            value = function("mod", value, _signed_factor(cursor))
+            value = function("mod", value, signed(cursor, parse_factor))
         elif starts_factor(cursor):
             value = mul(value, parse_factor(cursor))
         else:
@@ -59,15 +74,16 @@ def parse_product(cursor: Cursor) -> Expr:
     raise ParseError("too-long")
 
 
-def _signed_factor(cursor: Cursor) -> Expr:
+def signed(cursor: Cursor, parse: Reader) -> Expr:
+    """What a parser reads, with a sign that may precede it."""
     sign = cursor.eat("-", "+")
-    value = parse_factor(cursor)
+    value = parse(cursor)
     return neg(value) if sign == "-" else value
 
 
 def _measured_mixed_number(cursor: Cursor) -> Expr | None:
     """A mixed number; a lone letter after it is a unit, since nobody multiplies a mixed number: ``3 1/3 m``."""
-    value = _mixed_number(cursor)
+    value = mixed_number(cursor)
     if value is None:
         return None
     letter = cursor.peek()
@@ -76,57 +92,11 @@ def _measured_mixed_number(cursor: Cursor) -> Expr | None:
     return value
 
 
-def _mixed_number(cursor: Cursor) -> Expr | None:
-    """``1\\frac{1}{2}`` and ``1 1/2``: digits and a proper fraction of digits."""
-    whole = cursor.peek()
-    if whole.kind != "num" or not whole.value.isdigit() or len(whole.value) > 9:
-        return None
-    top, bottom, size = _plain_fraction(cursor)
-    if not (top.isdigit() and bottom.isdigit()) or len(top + bottom) > 20:
-        return None
-    if not 0 < int(top) < int(bottom):
-        return None
-    # 2 \frac{1}{2}^2 is a product.
-    if cursor.peek(1 + size).value in ("^", "!", r"\circ"):
-        return None
-    cursor.at += 1 + size
-    return num(int(whole.value) + Fraction(int(top), int(bottom)))
-
-
-def _plain_fraction(cursor: Cursor) -> tuple[str, str, int]:
-    """Numerator, denominator and number of tokens of the fraction after the next token; empty if there is none."""
-    first = cursor.peek(1)
-    ahead = [cursor.peek(i).value for i in range(2, 8)]
-    if first.kind == "num" and first.spaced and ahead[0] == "/":
-        return first.value, ahead[1], 3
-    if first.value != r"\frac":
-        return "", "", 0
-    # \frac{1}{2}
-    if ahead[0] == "{" and ahead[2:4] == ["}", "{"] and ahead[5] == "}":
-        return ahead[1], ahead[4], 7
-    top = ahead[0]
-    # \frac12, whose digits are one token
-    if top.isdigit() and len(top) == 2:
-        return top[0], top[1], 2
-    # \frac1{2}
-    if top.isdigit() and len(top) == 1 and ahead[1] == "{" and ahead[3] == "}":
-        return top, ahead[2], 5
-    # \frac 1 2
-    if len(top) == len(ahead[1]) == 1:
-        return top, ahead[1], 3
-    return "", "", 0
-
-
 def starts_factor(cursor: Cursor) -> bool:
     """Whether the next token can be an implicit factor."""
     token = cursor.peek()
     if token.kind == "cmd":
-        name = token.value[1:]
-        return (
-            name in GREEK or name in FUNCTIONS or name in DECORATIONS or token.value in _BIG
-            or name in ("frac", "sqrt", "cbrt", "pi", "infty", "binom", "lfloor", "lceil", "hat", "langle")
-            or token.value.startswith((r"\begin", r"\mathbb"))
-        )  # fmt: skip
+        return token.value[1:] in _FACTOR_COMMANDS or token.value.startswith((r"\begin", r"\mathbb"))
     if token.kind == "word":
         return not _is_word_or_unit(cursor, token)
     if token.kind == "num":
@@ -204,16 +174,16 @@ def _powered(cursor: Cursor, value: Expr) -> Expr:
     """A value with what follows ``^``: an exponent, a degree sign, a prime, a star or the charge of an ion."""
     if _is_degree(cursor):
         return Expr("unit", (value,), _temperature_scale(cursor, value))
-    if [cursor.peek(i).value for i in range(3)] == ["{", r"\prime", "}"]:
+    if cursor.comes_next("{", r"\prime", "}"):
         # x^{\prime} without its braces
         del cursor.tokens[cursor.at + 2], cursor.tokens[cursor.at]
     if cursor.eat(r"\prime"):
         return _with_prime(value)
-    if cursor.peek().value in ("*", r"\ast"):
-        cursor.at += 1
+    # x^* is another letter.
+    if cursor.eat("*"):
         if value.op != "sym":
             raise ParseError("unparsable")
-        return value._replace(name=value.name + "*")
+        return sym(value.name + "*")
     if charge := _charge(cursor):
         return _charged(value, charge)
     raised = exponent(cursor)
@@ -225,32 +195,30 @@ def _powered(cursor: Cursor, value: Expr) -> Expr:
 def _charge(cursor: Cursor) -> str:
     """The charge of an ion after ``^``, as ``2-`` or ``+``; empty for an exponent."""
     braced = cursor.peek().value == "{"
-    first = cursor.peek(1 if braced else 0)
+    start = 1 if braced else 0
+    first = cursor.peek(start)
     digits = first.value if first.kind == "num" and first.value.isdigit() else ""
+    # Without braces 2 is an exponent: x^2-1.
     if digits and not braced:
-        return ""  # x^2-1
-    size = (1 if braced else 0) + (1 if digits else 0)
-    sign, after = cursor.peek(size).value, cursor.peek(size + 1)
-    if sign not in ("+", "-"):
         return ""
-    if braced:
-        if after.value != "}":
-            return ""
-        cursor.at += size + 2
-    else:
-        if after.kind != "end" and after.value not in ("+", r"\to", ")", "}"):
-            return ""
-        cursor.at += size + 1
+    size = start + (1 if digits else 0)
+    sign, after = cursor.peek(size).value, cursor.peek(size + 1)
+    # What may follow an ion: nothing, or the rest of a reaction or group.
+    ends_bare = after.kind == "end" or after.value in ("+", r"\to", ")", "}")
+    ends = after.value == "}" if braced else ends_bare
+    if sign not in ("+", "-") or not ends:
+        return ""
+    cursor.at += size + 1 + start
     return (digits or "1") + sign
 
 
 def _charged(value: Expr, charge: str) -> Expr:
     """An ion; an element of two letters (``\\text{Fe}``) as a product of letters like a bare one."""
-    mark = Expr("sym", name=charge)
+    mark = sym(charge)
     if value.op != "sym" or len(value.name) == 1 or not value.name.isalpha():
         return power(value, mark)
-    letters = [{"i": I, "e": E}.get(letter, Expr("sym", name=letter)) for letter in value.name]
-    return reduce(mul, [*letters[:-1], power(letters[-1], mark)])
+    *letters, last = map(letter_value, value.name)
+    return reduce(mul, [*letters, power(last, mark)])
 
 
 def _temperature_scale(cursor: Cursor, value: Expr) -> str:
@@ -278,14 +246,17 @@ def _with_prime(value: Expr) -> Expr:
 
 def _is_degree(cursor: Cursor) -> bool:
     r"""Consume ``\circ`` or ``{\circ}``; whether it came next."""
-    for sign in ([r"\circ"], ["{", r"\circ", "}"]):
-        if [cursor.peek(i).value for i in range(len(sign))] == sign:
+    for sign in ((r"\circ",), ("{", r"\circ", "}")):
+        if cursor.comes_next(*sign):
             cursor.at += len(sign)
             return True
     return False
 
 
 MAX_LETTERS = 8
+"""Longer runs of letters are words."""
+MAX_PAIR, MAX_EVENT, MAX_INDEX = 60, 20, 20
+"""Tokens of a bracket with a pair or an event, and of an index."""
 _EVENT_SIGNS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\cap", r"\cup", "|", "mid", "and", "or"))
 _UNKNOWN_FUNCTIONS = frozenset("fghFGH")
 
@@ -295,7 +266,7 @@ def argument(cursor: Cursor) -> Expr:
     token = cursor.peek()
     if token.kind == "num" and token.value.isdigit():
         cursor.at += 1
-        return num(int(_first_digit(cursor, token)))
+        return num(int(_first_character(cursor, token)))
     if token.kind == "word":
         _split_letters(cursor, token)
         return _letter(cursor)
@@ -308,17 +279,21 @@ def argument(cursor: Cursor) -> Expr:
 def exponent(cursor: Cursor) -> Expr:
     """The exponent after ``^``: a group, or a signed number, letter or command with its own power (``2^3^4``)."""
     cursor.deeper()
-    sign = cursor.eat("-", "+")
+    value = signed(cursor, _raised)
+    cursor.depth -= 1
+    return value
+
+
+def _raised(cursor: Cursor) -> Expr:
+    """An exponent without its sign, with its factorials and its own power."""
     token = cursor.peek()
+    # x^ab is x^a b.
     if token.kind == "word" and len(token.value) > 1:
         _split_letters(cursor, token)
     value = parse_atom(cursor)
     while cursor.eat("!"):
         value = function("factorial", value)
-    if cursor.eat("^"):
-        value = power(value, exponent(cursor))
-    cursor.depth -= 1
-    return neg(value) if sign == "-" else value
+    return power(value, exponent(cursor)) if cursor.eat("^") else value
 
 
 def parse_atom(cursor: Cursor) -> Expr:
@@ -339,7 +314,7 @@ def parse_atom(cursor: Cursor) -> Expr:
     if are_letters and cursor.peek(1).value == "_":
         return _word(cursor, token)
     name = cursor.next().value
-    return Expr("sym", name=f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
+    return sym(f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
 
 
 def _number(cursor: Cursor) -> Expr:
@@ -368,11 +343,11 @@ def _number(cursor: Cursor) -> Expr:
     return num(Fraction(text))
 
 
-def _first_digit(cursor: Cursor, token: Token) -> str:
-    """The first digit of a number; ``\\frac12`` leaves the second one for the next argument."""
+def _first_character(cursor: Cursor, token: Token) -> str:
+    """The first character of the token just read; the others are left, as ``\\frac12`` has two arguments."""
     if len(token.value) > 1:
         cursor.at -= 1
-        cursor.tokens[cursor.at] = Token("num", token.value[1:])
+        cursor.tokens[cursor.at] = Token(token.kind, token.value[1:])
     return token.value[0]
 
 
@@ -402,18 +377,14 @@ def _letter(cursor: Cursor) -> Expr:
         if _holds_pair(cursor):
             return cursor.group(cursor)
         if letter == "P" and (event := _event_name(cursor)):
-            return Expr("sym", name=event)
+            return sym(event)
     if cursor.peek().value == "_":
         cursor.at += 1
-        return Expr("sym", name=f"{letter}_{subscript(cursor)}")
+        return sym(f"{letter}_{subscript(cursor)}")
     if letter in _UNKNOWN_FUNCTIONS and (name := _function_name(cursor, letter)):
-        inner = cursor.group(cursor)
-        arguments = inner.args if inner.op == "tuple" else (inner,)
-        return Expr("f", arguments, f"?{name}")
-    constant = {"i": I, "e": E}.get(letter)
-    if constant is None or letter in cursor.bound:
-        return Expr("sym", name=letter)
-    return constant
+        return Expr("f", parts_of(cursor.group(cursor), "tuple"), f"?{name}")
+    # As the index of a sum, e and i are no constants.
+    return sym(letter) if letter in cursor.bound else letter_value(letter)
 
 
 def _function_name(cursor: Cursor, letter: str) -> str:
@@ -421,11 +392,12 @@ def _function_name(cursor: Cursor, letter: str) -> str:
     start = cursor.at
     while cursor.eat("'"):
         letter += "'"
-    if [cursor.peek(i).value for i in range(5)] == ["^", "{", "-", "1", "}"]:
+    if cursor.comes_next("^", "{", "-", "1", "}"):
         cursor.at += 5
         letter += "^-1"
-    if cursor.peek().value == "(":
+    if cursor.comes_next("("):
         return letter
+    # Without a bracket the marks are those of a symbol.
     cursor.at = start
     return ""
 
@@ -442,7 +414,7 @@ def _combinations(cursor: Cursor, letter: str) -> Expr | None:
         if lower.isdigit() and len(lower) < 5:
             total = num(int(lower))
         elif lower == "n" and letter == "C":
-            total = Expr("sym", name=lower)
+            total = sym(lower)
         if total is not None and cursor.eat("^"):
             return function(name, total, exponent(cursor))
     cursor.at = start
@@ -451,10 +423,11 @@ def _combinations(cursor: Cursor, letter: str) -> Expr | None:
 
 def _event_name(cursor: Cursor) -> str:
     """``P(X=2)`` as one name if the bracket contains an event; else empty."""
-    tokens = [cursor.peek(ahead).value for ahead in range(20)]
+    tokens = [token.value for token in cursor.tokens[cursor.at : cursor.at + MAX_EVENT]]
     if ")" not in tokens:
         return ""
     event = tokens[: tokens.index(")") + 1]
+    # P(A) is a function of A.
     if _EVENT_SIGNS.isdisjoint(event):
         return ""
     cursor.at += len(event)
@@ -464,7 +437,8 @@ def _event_name(cursor: Cursor) -> str:
 def _holds_pair(cursor: Cursor) -> bool:
     """Whether the next bracket contains exactly one comma at its own level."""
     depth = commas = 0
-    for token in cursor.tokens[cursor.at : cursor.at + 60]:
+    # A window, as many brackets may follow each other.
+    for token in cursor.tokens[cursor.at : cursor.at + MAX_PAIR]:
         depth += (token.value in ("(", "[", "{")) - (token.value in (")", "]", "}"))
         commas += token.value == "," and depth == 1
         if depth == 0:
@@ -476,11 +450,9 @@ def _first_letter(cursor: Cursor, token: Token) -> str:
     """The index of ``k_BT``: its first letter as in LaTeX, unless the letters are a word (``v_max``)."""
     letters = token.value
     is_word = len(letters) > 2 and not letters.isupper()
-    if len(letters) == 1 or is_word or len(letters) > MAX_LETTERS:
+    if is_word or len(letters) > MAX_LETTERS:
         return letters
-    cursor.at -= 1
-    cursor.tokens[cursor.at] = Token("word", letters[1:])
-    return letters[0]
+    return _first_character(cursor, token)
 
 
 def subscript(cursor: Cursor) -> str:
@@ -491,7 +463,7 @@ def subscript(cursor: Cursor) -> str:
     closing = "}" if token.value == "{" else ")"
     parts: list[str] = []
     while (token := cursor.next()).value != closing:
-        if token.kind == "end" or len(parts) > 20:
+        if token.kind == "end" or len(parts) > MAX_INDEX:
             raise ParseError("unparsable")
         parts.append(token.value)
     return "".join(parts)

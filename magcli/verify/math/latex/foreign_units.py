@@ -28,73 +28,26 @@ pound: pfund
 """
 
 
-def _by_unit(table: str) -> dict[str, str]:
-    """The names of each unit; one with many names has several lines."""
+def by_unit(table: str) -> dict[str, str]:
+    """The names of each unit in a table with one, a colon and names on each line; a unit may have several lines."""
     names: dict[str, str] = {}
     for line in table.strip().splitlines():
-        unit, _, words = line.partition(": ")
-        names[unit] = f"{names.get(unit, '')} {words}"
+        unit, _, words = line.partition(":")
+        names[unit] = names.get(unit, "") + words
     return names
 
 
-FOREIGN_UNITS = _by_unit(_UNITS)
+FOREIGN_UNITS = by_unit(_UNITS)
 """The English name of a unit and its names in the other languages."""
 
-FOREIGN_SCALES: dict[int, tuple[str, ...]] = {
-    12: (
-        "dutzend",
-        "douzaine",
-        "douzaines",
-        "docena",
-        "docenas",
-        "dozzina",
-        "dozzine",
-        "дюжина",
-        "дюжины",
-        "дюжин",
-        "打",
-    ),
-    100: (
-        "hundert",
-        "百",
-    ),
-    1000: (
-        "tausend",
-        "mille",
-        "mila",
-        "тысяча",
-        "тысячи",
-        "тысяч",
-        "千",
-    ),
-    10000: (
-        "万",
-        "萬",
-    ),
-    100000000: (
-        "亿",
-        "億",
-    ),
-    1000000: (
-        "millionen",
-        "millon",
-        "millones",
-        "milione",
-        "milioni",
-        "миллион",
-        "миллиона",
-        "миллионов",
-    ),
-    1000000000: (
-        "milliarde",
-        "milliarden",
-        "milliard",
-        "milliards",
-        "miliardo",
-        "miliardi",
-        "миллиард",
-        "миллиарда",
-        "миллиардов",
-    ),
-}
+_SCALES = """
+12: dutzend douzaine douzaines docena docenas dozzina dozzine дюжина дюжины дюжин 打
+100: hundert 百
+1000: tausend mille mila тысяча тысячи тысяч 千
+10000: 万 萬
+1000000: millionen millon millones milione milioni миллион миллиона миллионов
+100000000: 亿 億
+1000000000: milliarde milliarden milliard milliards miliardo miliardi миллиард миллиарда миллиардов
+"""
+FOREIGN_SCALES = {int(factor): words.split() for factor, words in by_unit(_SCALES).items()}
 """Words that multiply the number before them."""

@@ -1,5 +1,7 @@
 r"""Formulas of logic from their parts: ``p \land q``, ``\neg p``, ``p \to q``."""
 
+from itertools import pairwise
+
 from magcli.verify.math.latex.tree import Expr, Op
 
 CONNECTIVES = (r"\lor", r"\oplus", r"\land")
@@ -25,7 +27,11 @@ def formula(operands: list[Expr], signs: list[str], level: int = 0) -> Expr:
     if not signs:
         return operands[0]
     connective = CONNECTIVES[level]
-    starts = [0, *(at + 1 for at, sign in enumerate(signs) if sign == connective)]
-    ends = [*starts[1:], len(operands)]
-    parts = [formula(operands[a:b], signs[a : b - 1], level + 1) for a, b in zip(starts, ends, strict=True)]
+    # Divided at the loosest connective; the parts between have only tighter ones.
+    starts = [0, *(at for at, sign in enumerate(signs, 1) if sign == connective)]
+    parts = []
+    for start, end in pairwise([*starts, len(operands)]):
+        # Between n operands there are n-1 signs.
+        inner_signs = signs[start : end - 1]
+        parts.append(formula(operands[start:end], inner_signs, level + 1))
     return parts[0] if len(parts) == 1 else Expr(_NODES[connective], tuple(parts))

@@ -39,6 +39,7 @@ def with_unit(value: Expr, words: list[str]) -> Expr:
         return value
     if value.op != "unit":
         return Expr("unit", (value,), name)
+    # $5 dollars has one unit, $5 per hour a compound one.
     return value if value.name == name else value._replace(name=f"{value.name} {name}")
 
 

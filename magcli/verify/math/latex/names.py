@@ -1,7 +1,7 @@
 r"""Left sides of equations that name a quantity without being its formula: ``\operatorname{tr}(A)``, ``m(t)``."""
 
 from magcli.verify.math.latex.tokens import GREEK, NEGATIONS, Cursor, Token
-from magcli.verify.math.latex.tree import Expr, ParseError
+from magcli.verify.math.latex.tree import Expr, ParseError, sym
 from magcli.verify.math.latex.wording import states_value
 
 MAX_NAME, MAX_LABEL = 40, 6
@@ -24,18 +24,20 @@ def named_quantity(cursor: Cursor) -> Expr | None:
     if not size:
         return None
     of_words = first.kind == "text" and first.value[0].isalpha() and size > 1
-    of_set = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
+    signs = {cursor.peek(at).value for at in range(size)}
+    of_set = first.value == "|" and not signs.isdisjoint((r"\cup", r"\cap"))
     of_bare_sum = first.value == r"\sum" and cursor.peek(1).value != "_"
     if not (of_words or of_set or of_bare_sum or first.value in _OPERATORS):
         return None
     tokens = [cursor.next() for _ in range(size)]
     for token in tokens:
+        # "not the mean" names nothing.
         if token.kind == "text" and not NEGATIONS.isdisjoint(token.value.lower().split()):
             raise ParseError("words")
     name = " ".join(token.value for token in tokens)
     if all(token.kind in ("text", "word") for token in tokens):
         return Expr("text", name=name.lower())
-    return Expr("sym", name=name)
+    return sym(name)
 
 
 def label(cursor: Cursor) -> Expr | None:
@@ -49,8 +51,9 @@ def label(cursor: Cursor) -> Expr | None:
     colon = cursor.peek(size)
     if not size or size > MAX_LABEL or colon.value != ":" or cursor.peek(size + 1).kind == "end":
         return None
+    # boys : girls = 2:3 is a ratio of two words.
     if _is_label_word(cursor.peek(size + 1)):
-        return None  # a ratio of two words: boys : girls = 2:3
+        return None
     words = " ".join(cursor.peek(at).value for at in range(size)).lower()
     if not states_value(f"{words}:"):
         raise ParseError("words")
@@ -78,7 +81,7 @@ def called_function(cursor: Cursor) -> Expr | None:
         letter = cursor.peek(size + 1)
         if not _is_letter(letter):
             break
-        letters.append(Expr("sym", name=letter.value))
+        letters.append(sym(letter.value))
         size += 2
     if not letters or cursor.peek(size).value != ")" or cursor.peek(size + 1).value != "=":
         return None
@@ -93,6 +96,7 @@ def _is_letter(token: Token) -> bool:
 def _before_equals(cursor: Cursor) -> int:
     """The number of tokens before ``=`` where the left side is not a sum or product; else 0."""
     depth = 0
+    # Signs within brackets do not count: |A\cup B|, \operatorname{Var}(2X+1).
     for size in range(MAX_NAME):
         token = cursor.peek(size)
         if token.value == "=" and depth == 0:

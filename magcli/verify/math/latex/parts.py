@@ -1,5 +1,6 @@
 """Parsing lists of parts: relations between sums, unions or ratios with units."""
 
+from collections.abc import Callable
 from itertools import chain, pairwise
 
 from magcli.verify.math.latex.expressions import parse_atom, parse_factor, parse_sum, starts_factor
@@ -7,7 +8,22 @@ from magcli.verify.math.latex.logic import CONNECTIVES, IMPLICATIONS, are_propos
 from magcli.verify.math.latex.measures import currency_word, trailing_words, with_unit
 from magcli.verify.math.latex.names import CLOSING, OPENING, called_function, label, named_quantity
 from magcli.verify.math.latex.tokens import CONJUNCTIONS, POINT_WORDS, Cursor
-from magcli.verify.math.latex.tree import ZERO, E, Expr, I, Op, ParseError, add, div, function, mul, num
+from magcli.verify.math.latex.tree import (
+    MINUS_ONE,
+    ZERO,
+    E,
+    Expr,
+    I,
+    Op,
+    ParseError,
+    add,
+    div,
+    equals,
+    function,
+    is_equation,
+    mul,
+    sym,
+)
 from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS
 
 MAX_PARTS = 1_000
@@ -21,12 +37,12 @@ _RELATIONS = tuple(f"{_COMPARISONS} {_OF_SETS_AND_LINES}".split())
 MAX_POINT = 200
 """Maximum tokens of a point's coordinates."""
 _AFTER_PARTS = frozenset((",", ";", "and", "or", r"\}", r"\\", ""))
-_COMBINATORIAL = (Expr("sym", name="C"), Expr("sym", name="P"))
+_COMBINATORIAL = (sym("C"), sym("P"))
 """Before a pair in brackets: the number of combinations or permutations."""
 _VALUES: frozenset[Op] = frozenset(("num", "const", "+", "*", "/", "^", "pm"))
 _SIDE_NODES: dict[str, Op] = {r"\cup": r"\cup", r"\cap": r"\cap", r"\setminus": r"\setminus", ":": "ratio"}
 _SPANS = frozenset(("span", "Span", r"\span"))
-_SEPARATORS = (",", ";", "and", "or")
+_SEPARATORS = (",", ";", *CONJUNCTIONS)
 _LABELS: frozenset[Op] = frozenset(("text", "choice", "sym"))
 """Answers that name something: one or the other of them is not both."""
 
@@ -77,14 +93,15 @@ def _alternative_solutions(groups: list[list[Expr]], starts: list[int]) -> Expr 
     one_value_each = len(parts) == len(starts)
     if len(groups) > 1 or len(starts) < 2 or one_value_each:
         return None
-    if any(part.op != "rel" or part.name != "=" or part.args[0].op != "sym" for part in parts):
+    if not all(is_equation(part) and part.args[0].op == "sym" for part in parts):
         return None
-    alternatives = [parts[start:end] for start, end in pairwise([*starts, len(parts)])]
-    letters, *other_letters = (_assigned_letters(alternative) for alternative in alternatives)
+    bounds = pairwise([*starts, len(parts)])
+    alternatives = [parts[start:end] for start, end in bounds]
+    letters, *other_letters = map(_assigned_letters, alternatives)
     are_distinct = len(set(letters)) == len(letters)
-    if len(letters) < 2 or not are_distinct or any(others != letters for others in other_letters):
-        return None
-    return Expr("list", tuple(map(_list, alternatives)))
+    have_same_letters = all(others == letters for others in other_letters)
+    is_solution = len(letters) > 1 and are_distinct and have_same_letters
+    return Expr("list", tuple(map(_list, alternatives))) if is_solution else None
 
 
 def _assigned_letters(equations: list[Expr]) -> list[str]:
@@ -97,8 +114,9 @@ def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
     Equations for one name are its values, whichever conjunction joins them.
     """
     listed = _list(parts)
-    # 5 or 5
-    if conjunctions == {"or"} and parts[0].op == "num" and all(part == parts[0] for part in parts):
+    # 5 or 5 is one value.
+    is_one_number = listed.op == "list" and parts[0].op == "num" and len(set(parts)) == 1
+    if conjunctions == {"or"} and is_one_number:
         return parts[0]
     if listed.op != "list":
         return listed
@@ -107,7 +125,7 @@ def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
     if not conjunctions or any(part.op != "rel" for part in parts):
         return listed
     names = {part.args[0] for part in parts}
-    if len(names) == 1 and all(part.name == "=" for part in parts):
+    if len(names) == 1 and all(map(is_equation, parts)):
         return listed
     return listed._replace(name=" ".join(sorted(conjunctions)))
 
@@ -126,10 +144,11 @@ def _distribute_modulus(parts: list[Expr]) -> list[Expr]:
     residues = [Expr("residue", (value, modulus)) for value in values]
     residues.append(last)
     first = others[0]
-    if first.op != "rel" or first.name != "=":
+    if not is_equation(first):
         return residues
+    # The name stands before the first value only.
     name = first.args[0]
-    return [Expr("rel", (name, residue), "=") for residue in residues]
+    return [equals(name, residue) for residue in residues]
 
 
 def _distribute_name(parts: list[Expr]) -> list[Expr]:
@@ -139,7 +158,8 @@ def _distribute_name(parts: list[Expr]) -> list[Expr]:
         return parts
     name, first_value = first.args
     values = [first_value, *others]
-    if name.op != "sym" or any(value.op not in _VALUES for value in values):
+    are_values = all(value.op in _VALUES for value in values)
+    if name.op != "sym" or not are_values:
         return parts
     return [first._replace(args=(name, value)) for value in values]
 
@@ -160,11 +180,14 @@ def with_domains(parts: list[Expr]) -> list[Expr]:
             domains[parts[at]] = domain
         domains[part.args[0]] = domain
     body = [part for part in parts if part not in domains and not _is_membership(part)]
-    if not domains or not body or any(part.op == "rel" and part.name != "=" for part in body):
+    has_inequality = any(part.op == "rel" and not is_equation(part) for part in body)
+    if not domains or not body or has_inequality:
         return parts
+    # A letter that the body does not have is no parameter, and its domain says nothing.
     parameters = [letter for letter in domains if any(_mentions(part, letter) for part in body)]
     if not parameters:
         return body
+    # One letter for the domain of each parameter, in their order.
     domain_letters = "".join(domains[letter] for letter in parameters)
     return [Expr("family", (_list(body), *parameters), domain_letters)]
 
@@ -184,7 +207,7 @@ def _stated_domain(part: Expr) -> str:
 
 def _mentions(expr: Expr, letter: Expr) -> bool:
     """Whether a letter occurs in an expression other than as the name of a quantity."""
-    if expr.op == "rel" and expr.name == "=" and expr.args[0] == letter:
+    if is_equation(expr) and expr.args[0] == letter:
         return _mentions(expr.args[1], letter)
     return expr == letter or any(_mentions(arg, letter) for arg in expr.args)
 
@@ -204,31 +227,34 @@ def _starts_part(cursor: Cursor) -> bool:
 
 def _formula(cursor: Cursor) -> Expr:
     r"""A part, or parts joined by connectives and implications: ``p \land q \to r``."""
-    first = _disjunction(cursor)
-    if cursor.peek().value not in IMPLICATIONS:
-        return first
-    sides, signs = [first], []
-    while sign := cursor.eat(*IMPLICATIONS):
+    sides, signs = _joined(cursor, IMPLICATIONS, _disjunction, _disjunction(cursor))
+    return Expr("rel", tuple(sides), " ".join(signs)) if signs else sides[0]
+
+
+def _joined(
+    cursor: Cursor, joints: tuple[str, ...], operand: Callable[[Cursor], Expr], first: Expr
+) -> tuple[list[Expr], list[str]]:
+    """Operands, of which the first is read already, and the signs between them."""
+    operands, signs = [first], []
+    while sign := cursor.eat(*joints):
+        # == of programs
+        while sign == "=" and cursor.eat("="):
+            pass
         signs.append(sign)
-        sides.append(_disjunction(cursor))
-        if len(sides) > MAX_SIDES:
+        operands.append(operand(cursor))
+        if len(operands) > MAX_SIDES:
             raise ParseError("too-long")
-    return Expr("rel", tuple(sides), " ".join(signs))
+    return operands, signs
 
 
 def _disjunction(cursor: Cursor) -> Expr:
     """A part, or parts joined by connectives; relations so joined are a list with that conjunction."""
-    first = parse_part(cursor)
-    if cursor.peek().value not in CONNECTIVES:
-        return first
-    operands, signs = [first], []
-    while sign := cursor.eat(*CONNECTIVES):
-        signs.append(sign)
-        operands.append(parse_part(cursor))
-        if len(operands) > MAX_SIDES:
-            raise ParseError("too-long")
+    operands, signs = _joined(cursor, CONNECTIVES, parse_part, parse_part(cursor))
+    if not signs:
+        return operands[0]
     if are_propositions(operands):
         return formula(operands, signs)
+    # Only statements are joined by an exclusive or.
     if r"\oplus" in signs:
         raise ParseError("unparsable")
     # An alternative begins after each \lor.
@@ -258,19 +284,12 @@ def parse_part(cursor: Cursor) -> Expr:
         return point
     if name := label(cursor):
         value = parse_part(cursor)
-        return value if value.op in ("rel", "chain") else Expr("rel", (name, value), "=")
+        return value if value.op in ("rel", "chain") else equals(name, value)
     cursor.deeper()
-    sides = [named_quantity(cursor) or called_function(cursor) or _side(cursor)]
-    signs = []
-    while sign := cursor.eat(*_RELATIONS):
-        # == of programs
-        while sign == "=" and cursor.eat("="):
-            pass
-        signs.append(sign)
-        sides.append(_side(cursor))
-        if len(sides) > MAX_SIDES:
-            raise ParseError("too-long")
+    left = named_quantity(cursor) or called_function(cursor) or _side(cursor)
+    sides, signs = _joined(cursor, _RELATIONS, _side, left)
     cursor.depth -= 1
+    # Within bars, as in a set builder, the sign ends the head.
     if not signs and cursor.peek().value == "mid" and not cursor.bars:
         cursor.at += 1
         return _divides(sides[0], _side(cursor))
@@ -280,7 +299,7 @@ def parse_part(cursor: Cursor) -> Expr:
 def _divides(divisor: Expr, value: Expr) -> Expr:
     r"""``4 \mid n`` as ``n \equiv 0 \pmod 4``; of letters as a relation of its own."""
     if divisor.op == "num":
-        return Expr("rel", (value, Expr("residue", (ZERO, divisor))), "=")
+        return equals(value, Expr("residue", (ZERO, divisor)))
     return Expr("rel", (divisor, value), "mid")
 
 
@@ -293,7 +312,7 @@ def _point(cursor: Cursor) -> Expr | None:
     if name and size and not is_chosen and cursor.peek(size).value in _AFTER_PARTS:
         value = cursor.group(cursor)
         if value.op == "tuple":
-            return Expr("rel", (name, value), "=")
+            return equals(name, value)
     cursor.at = start
     return None
 
@@ -305,7 +324,7 @@ def _point_name(cursor: Cursor) -> Expr | None:
         name = Expr("text", name=cursor.next().value.lower())
     token = cursor.peek()
     if token.kind == "word" and len(token.value) == 1 and token.value.isupper():
-        name = Expr("sym", name=cursor.next().value + _point_suffix(cursor))
+        name = sym(cursor.next().value + _point_suffix(cursor))
     return name
 
 
@@ -323,6 +342,7 @@ def _point_suffix(cursor: Cursor) -> str:
 def _bracket_size(cursor: Cursor) -> int:
     """The number of tokens of the parenthesis at the cursor if it contains commas; else 0."""
     depth = commas = 0
+    # A window, so that the time stays linear where many brackets follow each other.
     for size, token in enumerate(cursor.tokens[cursor.at : cursor.at + MAX_POINT], 1):
         depth += (token.value in OPENING) - (token.value in CLOSING)
         commas += token.value in (",", ";") and depth == 1
@@ -337,8 +357,9 @@ def _relation(sides: list[Expr], signs: list[str]) -> Expr:
     A lone ``e`` or ``i`` before ``=`` is a name, as of an eccentricity, not the constant.
     """
     if signs[0] == "=" and sides[0] in (E, I):
-        sides = [Expr("sym", name=sides[0].name), *sides[1:]]
+        sides = [sym(sides[0].name), *sides[1:]]
     relation = _collapse(sides, signs)
+    # Those of a chain must agree, which is checked when answers are compared.
     has_values = len(signs) > 1 or r"\approx" in signs
     of_equations = {"=", r"\approx"}.issuperset(signs)
     if not has_values or not of_equations or relation.op == "list":
@@ -353,19 +374,21 @@ def _collapse(sides: list[Expr], signs: list[str]) -> Expr:
     if r"\approx" in signs and not only_names:
         at = signs.index(r"\approx")
         sides, signs = sides[: at + 1], signs[:at]
+    # 2\pi \approx 6.28 is only the exact value.
     if not signs:
         return sides[0]
     signs = ["=" if sign in (r"\approx", r"\equiv") else sign for sign in signs]
-    if len(signs) == 1 and signs[0] in _TURNED:
-        return Expr("rel", tuple(reversed(sides)), _TURNED[signs[0]])
+    turned = _TURNED.get(signs[0]) if len(signs) == 1 else None
+    if turned:
+        return Expr("rel", tuple(reversed(sides)), turned)
     if len(signs) == 1 or set(signs) != {"="}:
         return Expr("rel", tuple(sides), " ".join(signs))
     *names, value = sides
     if all(name.op == "sym" for name in names):
         # x=y=2
-        equations = (Expr("rel", (name, value), "=") for name in names)
+        equations = (equals(name, value) for name in names)
         return Expr("list", tuple(equations))
-    return Expr("rel", (names[0], value), "=")
+    return equals(names[0], value)
 
 
 def _side(cursor: Cursor) -> Expr:
@@ -375,6 +398,7 @@ def _side(cursor: Cursor) -> Expr:
         value = div(value, parse_sum(cursor))
     elif cursor.eat(r"\choose"):
         value = function("binom", value, parse_sum(cursor))
+    # Just behind the first number, which is one token where it is the hours of a time.
     first = cursor.at
     while sign := cursor.eat(*_SIDE_NODES):
         operand = _operand(cursor)
@@ -405,7 +429,8 @@ def _is_time(cursor: Cursor, start: int) -> bool:
 def _operand(cursor: Cursor) -> Expr:
     """A sum with its unit, currency or modulus, or words."""
     currency = ""
-    negative = cursor.peek().value == "-" and cursor.peek(1).value in CURRENCY  # -$5
+    # The sign may stand before that of the currency: -$5.
+    negative = cursor.peek().value == "-" and cursor.peek(1).value in CURRENCY
     if negative:
         cursor.at += 1
     if cursor.peek().value in CURRENCY:
@@ -424,7 +449,7 @@ def _operand(cursor: Cursor) -> Expr:
         return mul(words, parse_sum(cursor)) if is_factor else words
     value = parse_sum(cursor)
     if negative:
-        value = mul(num(-1), value)
+        value = mul(MINUS_ONE, value)
     if cursor.eat(r"\pmod"):
         return Expr("residue", (value, parse_factor(cursor)))
     unit = trailing_words(cursor)
@@ -448,9 +473,11 @@ def _span(cursor: Cursor) -> Expr | None:
     vectors = spanned.args if is_collection else (spanned,)
     if not 0 < len(vectors) <= MAX_SPANNED or not all(map(_is_vector, vectors)):
         raise ParseError("unparsable")
-    factors = [Expr("sym", name=f"?s{at}") for at in range(len(vectors))]
+    # No answer has a letter that begins with a question mark.
+    size = len(vectors)
+    factors = [sym(f"?s{at}") for at in range(size)]
     multiples = list(map(mul, factors, vectors))
-    domains = "R" * len(factors)
+    domains = "R" * size
     return Expr("family", (add(multiples), *factors), domains)
 
 

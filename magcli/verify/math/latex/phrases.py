@@ -116,7 +116,8 @@ def _reals_in_words(plain: str) -> str:
     rest = match["rest"]
     if not match["except"]:
         # The letter may be named before the relation, or with the reals.
-        condition = f"{match['letter']} {rest}" if match["letter"] and _RELATION.match(rest) else rest
+        is_named_before = match["letter"] and _RELATION.match(rest)
+        condition = f"{match['letter']} {rest}" if is_named_before else rest
         return condition if re.match(rf"[a-z]\s*{_RELATION.pattern}", condition) else ""
     excluded = _NAMED_VALUE.sub("", rest)
     if _RELATION.search(excluded):
@@ -129,11 +130,13 @@ def _reals_in_words(plain: str) -> str:
 def _with_domain(plain: str) -> str:
     r"""``k\pi where k is an integer`` as ``k\pi, k \in \mathbb{Z}``; empty without such a condition at the end."""
     for pattern in (*_STATED, _MEMBERS, _ENUMERATED):
-        at_end = [match for match in pattern.finditer(plain) if match.end() == len(plain)]
-        if not at_end or at_end[0].start() == 0:
+        condition = next((match for match in pattern.finditer(plain) if match.end() == len(plain)), None)
+        # A condition of nothing is no answer.
+        if condition is None or condition.start() == 0:
             continue
-        groups = at_end[0].groupdict()
+        groups = condition.groupdict()
+        # The enumerated values are integers.
         domain = groups.get("set") or _DOMAINS[groups.get("kind") or "integer"]
-        body = plain[: at_end[0].start()]
+        body = plain[: condition.start()]
         return rf"{body}, {groups['letter']} \in \mathbb{{{domain}}}"
     return ""

@@ -44,6 +44,7 @@ def verdict_of(answer: str) -> str:
     verdict, reason = written["verdict"], written["reason"]
     words = _WORD.findall(reason)
     has_reason = _is_clause(words) or _RELATION.search(reason)
+    # Without a mark or because, the word may begin a noun: no solution.
     if not (written["mark"] and has_reason) and not written["because"]:
         return ""
     affirmed = verdict in AFFIRMATIVE
@@ -57,4 +58,5 @@ def verdict_of(answer: str) -> str:
 
 def _is_clause(words: list[str]) -> bool:
     """Whether words are two or more, or ideographs; a second value is one word or none."""
-    return len([word for word in words if len(word) > 1]) > 1 or any(map(_IDEOGRAPHS.search, words))
+    long_words = [word for word in words if len(word) > 1]
+    return len(long_words) > 1 or any(map(_IDEOGRAPHS.search, words))

@@ -1,6 +1,7 @@
 """One spelling of an answer: without boxes, quotes, marks and delimiters around it, with one form of each sign."""
 
 import re
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from magcli.verify.math.latex.tokens import ascii_math
@@ -44,6 +45,7 @@ _WRAPPER = re.compile(
 )
 _RAISED_SIGN = re.compile(r"\^\s*\{\s*(\\circ|\\prime)\s*\}")
 MAX_PASSES = 10
+Rewrite = tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]
 _US_DOLLAR = re.compile(r"\bUS\\?\$")
 _MICRO = re.compile(
     r"(?<=[\d\s},;:~])(?:\\(?:text|mathrm)\s*\{\s*\\?mu\s*|\\mu\s*(?:\\(?:text|mathrm)\s*\{)?\s*)([mgsAVWJNFCLTH]|Pa|mol)(?![A-Za-z])\}?"
@@ -69,6 +71,7 @@ _COMMA_CYCLE = re.compile(r"(?<![\d.,])(\d+),(?=\d*\\(?:overline|dot|bar)\s*\{?\
 def normalize(text: str) -> str:
     """The answer without box, ``$``, bold and a final dot around it; grouped digits are one number."""
     text = ascii_math(_unmark(text.strip())).strip()
+    # Layers may be in any order, as a box in dollars or dollars in a box, so until nothing changes.
     for _ in range(MAX_PASSES):
         bare = _unify_spelling(_unwrap(_unmark(text)))
         if bare == text:
@@ -77,46 +80,30 @@ def normalize(text: str) -> str:
     return text
 
 
-def _unify_signs(text: str) -> str:
-    """One spelling of sets, dollars, the prefix micro, moduli, parallels and divisibility."""
-    if "\\" in text:
-        text = _SET_NAME.sub(r"\\mathbb{\1}", text)
-    if "$" in text:
-        text = _US_DOLLAR.sub(r"\\$", text)
-    if "mu" in text or "micro" in text:
-        text = _MICRO.sub(r"\\text{ micro\1}", text)
-    if "equiv" in text and "mod" in text:
-        text = _MODULUS.sub(r"\\pmod{\1}", text)
-    if "|" in text or "mid" in text:
-        text = _PARALLEL.sub(r"\\parallel ", text)
-        text = _DIVIDES.sub(r"\1\\mid \2", text)
+def _rewritten(text: str, rules: Iterable[Rewrite]) -> str:
+    """The text after rules, each of which is a sign that its pattern needs, the pattern, and what replaces it.
+
+    The sign is looked for before the pattern, since most answers need none of them.
+    """
+    for sign, pattern, replacement in rules:
+        if sign in text:
+            text = pattern.sub(replacement, text)
     return text
 
 
 def _unify_spelling(text: str) -> str:
-    """One spelling of grouped digits, decimal commas, repeating decimals, combinations, sets and indices.
-
-    A substring is looked for before each pattern, since most answers need none of them.
-    """
-    text = _unify_signs(text)
+    """One spelling of grouped digits, decimal commas, repeating decimals, combinations, sets and indices."""
+    text = _rewritten(text, _SIGNS)
+    # In a table two backslashes end a row.
     if "\\\\" in text and r"\begin" not in text:
         text = _DOUBLE_BACKSLASH.sub(r"\\", text)
-    if "\\left" in text:
-        text = _SIZED_BRACE.sub(r"\\\1\\", text)
-        text = _SIZED_DIGITS.sub(r"(\1)", text)
-    if "_" in text and "}" in text:
-        text = _BRACED_STEM.sub(r"\1", text)
+    text = _rewritten(text, _BRACES)
     text = _unify_digits(text)
+    # Wide spaces separate equations: x=1 \quad y=2.
     if "quad" in text and text.count("=") > 1 and r"\begin" not in text:
         text = _QUAD.sub(",", text)
-    if "C" in text and "_" in text:
-        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
-    if "^{" in text and "\\" in text:
-        text = _UPRIGHT.sub(_bare_powers, text)
-    if "{}" in text:
-        text = _EMPTY_GROUP.sub("", text)
-    if "(" in text and "." in text:
-        text = _CYCLE.sub(r"\1\\overline{\2}", text)
+    text = _rewritten(text, _GROUPS)
+    # In brackets a comma separates entries.
     if "," in text and "(" not in text and "[" not in text and "\\{" not in text:
         text = _join_digits(text)
     return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
@@ -128,11 +115,7 @@ def _unify_digits(text: str) -> str:
         # A comma in braces that groups no digits is a decimal comma.
         text = _GROUPING.sub("", text)
         text = _DECIMAL_COMMA.sub(".", text)
-    if "{:}" in text or "{.}" in text:
-        text = _BRACED_SIGN.sub(r"\1", text)
-    if "!=" in text:
-        text = _FACTORIAL_EQUALS.sub(r"\1! =", text)
-    return _COMMA_CYCLE.sub(r"\1.", text) if "," in text and "\\" in text else text
+    return _rewritten(text, _NEXT_TO_DIGITS)
 
 
 def _bare_powers(match: re.Match[str]) -> str:
@@ -142,9 +125,37 @@ def _bare_powers(match: re.Match[str]) -> str:
     return match[0].replace("^{", "^").replace("}", "") + "}"
 
 
+_SIGNS: tuple[Rewrite, ...] = (
+    ("\\", _SET_NAME, r"\\mathbb{\1}"),
+    ("$", _US_DOLLAR, r"\\$"),
+    ("mu", _MICRO, r"\\text{ micro\1}"),
+    # Elsewhere mod is an operation.
+    ("equiv", _MODULUS, r"\\pmod{\1}"),
+    ("|", _PARALLEL, r"\\parallel "),
+    ("|", _DIVIDES, r"\1\\mid \2"),
+)
+_BRACES: tuple[Rewrite, ...] = (
+    ("\\left", _SIZED_BRACE, r"\\\1\\"),
+    ("\\left", _SIZED_DIGITS, r"(\1)"),
+    ("_", _BRACED_STEM, r"\1"),
+)
+_NEXT_TO_DIGITS: tuple[Rewrite, ...] = (
+    ("{", _BRACED_SIGN, r"\1"),
+    ("!=", _FACTORIAL_EQUALS, r"\1! ="),
+    (",", _COMMA_CYCLE, r"\1."),
+)
+_GROUPS: tuple[Rewrite, ...] = (
+    ("C", _CHOOSE, r"\\binom{\1}{\2}"),
+    ("^{", _UPRIGHT, _bare_powers),
+    ("{}", _EMPTY_GROUP, ""),
+    ("(", _CYCLE, r"\1\\overline{\2}"),
+)
+
+
 def _join_digits(text: str) -> str:
     """Join grouped digits as in ``x=1,250`` if there is no other comma, and more than the number."""
     bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+    # The number alone may be a list too, of which both readings are compared.
     return text if "," in bare or bare.isdigit() else bare
 
 
@@ -156,19 +167,8 @@ _MARKS = re.compile(
 """Marks after an answer that say that it is done or checked."""
 _MARK_SIGNS = frozenset("✓✔✅☑🎉■□∎◼◻▪\ufe0f")
 _MARK_COMMANDS = tuple(rf"\{name}" for name in ("checkmark", "blacksquare", "square", "Box", "qed", "bigstar"))
-_QUOTES = {
-    '"': '"',
-    "“": "”",
-    "”": "”",
-    "„": "“",
-    "«": "»",
-    "»": "«",
-    "‘": "’",
-    "`": "`",
-    "「": "」",
-    "『": "』",
-    "‹": "›",
-}
+_QUOTES = dict(zip('"“”„«»‘`「『‹', '"””“»«’`」』›', strict=True))
+"""Opening quotes and those that close them, in the ways of several languages."""
 
 
 def _unmark(text: str) -> str:
@@ -178,9 +178,11 @@ def _unmark(text: str) -> str:
         text = _MARKS.sub(r"\1", text) or text
     opening = text[:1]
     closing = _QUOTES.get(opening)
+    # Any quote may be closed by the usual one.
     if closing is None or len(text) <= 2 or not text.endswith((closing, "”")):
         return text
     inner = text[1:-1]
+    # "A" and "B" are two quotations.
     has_quotes_inside = opening in inner or closing in inner
     return text if has_quotes_inside else inner.strip()
 
@@ -208,6 +210,7 @@ def _unwrap(text: str) -> str:
     start = 1 if text.startswith("{") else 0
     if text.startswith("\\") and (wrapper := _WRAPPER.match(text)):
         start = wrapper.end()
+    # {1}{2} is not one group.
     if not start or not _closes_last(text, start):
         return text
     return text[start:-1].strip()
@@ -227,6 +230,7 @@ def _strip_delimiters(text: str) -> str:
 def _closes_last(text: str, start: int) -> bool:
     """Whether the brace opened just before ``start`` closes with the last character."""
     depth = 1
+    # A backslash is read with what it escapes, so that \{ and \} do not count.
     for match in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):
         depth += (match[0] == "{") - (match[0] == "}")
         if depth == 0:

@@ -38,11 +38,9 @@ NEGATIONS = frozenset(("not", "no", "never", "wrong", "incorrect", "false"))
 POINT_WORDS = frozenset(_POINT_NAMES.split())
 """Words before a bracket that say which point it is."""
 CONJUNCTIONS = frozenset(("and", "or"))
-_FOREIGN_CONJUNCTIONS = {
-    **dict.fromkeys(("oder", "ou", "o", "oppure", "или", "либо", "或", "或者", "または", "또는", "혹은"), "or"),
-    **dict.fromkeys(("und", "et", "y", "e", "ed", "и", "和", "与", "及", "且", "以及", "并且"), "and"),
-    **dict.fromkeys(("および", "かつ", "그리고", "및"), "and"),
-}
+_WORDS_FOR_OR = "oder ou o oppure или либо 或 或者 または 또는 혹은"
+_WORDS_FOR_AND = "und et y e ed и 和 与 及 且 以及 并且 および かつ 그리고 및"
+_FOREIGN_CONJUNCTIONS = dict.fromkeys(_WORDS_FOR_OR.split(), "or") | dict.fromkeys(_WORDS_FOR_AND.split(), "and")
 _WIDE_SPACE = r"(?:\\[ ;:]|~|\\q?quad)"
 _SPACE_BEFORE = re.compile(rf"{_WIDE_SPACE}\s*\Z")
 _SPACE_AFTER = re.compile(rf"\s*{_WIDE_SPACE}")
@@ -56,6 +54,7 @@ AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
 
 MAX_TOKENS = 2_000
 MAX_DEPTH = 40
+"""Maximum nesting of brackets, and of powers."""
 
 
 class Token(NamedTuple):
@@ -68,32 +67,30 @@ class Token(NamedTuple):
 
 END = Token("end", "")
 
-_UNICODE = {
-    **{ord(c): "-" for c in "−–—‐‑﹣－"},
-    **{ord(c): " " for c in "\u00a0\u2002\u2003\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000"},
-    **{ord(c): "" for c in "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"},
-    **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 0xFF0D},
-    **{ord(c): f"\\frac{{{a}}}{{{b}}}" for c, a, b in (
-        "½12", "⅓13", "⅔23", "¼14", "¾34", "⅕15", "⅖25", "⅗35", "⅘45", "⅙16", "⅚56", "⅛18", "⅜38", "⅝58", "⅞78")},
-    **{ord(c): f"\\{name} " for c, name in zip("×÷·⋅∙∗±∓√∛π∞∪∩∈≤≥⩽⩾≠≈≡∅→∖", (
-        "times", "div", "cdot", "cdot", "cdot", "cdot", "pm", "mp", "sqrt", "cbrt", "pi", "infty", "cup", "cap", "in",
-        "le", "ge", "le", "ge", "ne", "approx", "equiv", "emptyset", "to", "setminus"), strict=True)},
-    **{ord(c): f"\\{name} " for c, name in zip("αβγδεζηθικλμνξρστφχψωΓΔΘΛΞΠΣΦΨΩϕ", (
-        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
-        "xi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi",
-        "Sigma", "Phi", "Psi", "Omega", "phi"), strict=True)},
-    ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
-    ord("。"): ".", ord("…"): r"\ldots ", ord("ℝ"): r"\mathbb{R}", ord("ℤ"): r"\mathbb{Z}", ord("ℕ"): r"\mathbb{N}",
-    ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("⌊"): r"\lfloor ", ord("⌋"): r"\rfloor ",
-    ord("℃"): r"^\circ C", ord("℉"): r"^\circ F",
-    ord("⁄"): "/", ord("∕"): "/", ord("【"): "[", ord("】"): "]", ord("￡"): "£",
-    ord("µ"): r"\mu ", ord("ℚ"): r"\mathbb{Q}", ord("ℂ"): r"\mathbb{C}",
-    **{ord(c): f"\\{name} " for c, name in zip("∧∨¬⇒⟹⇔⟺↔⊕∀∃∉⊆⊂⊇⊃∥⊥∼△∠≢≅∝≪≫", (
-        "land", "lor", "neg", "to", "to", "iff", "iff", "iff", "oplus", "forall", "exists", "notin", "subseteq",
-        "subset", "supseteq", "supset", "parallel", "perp", "sim", "triangle", "angle", "nequiv", "cong", "propto",
-        "ll", "gg"), strict=True)},
-    ord("⌈"): r"\lceil ", ord("⌉"): r"\rceil ", ord("∣"): "|", ord("¢"): r"\text{ cent}", ord("…"): r"\ldots ",
-}  # fmt: skip
+_NAMED_SIGNS = """
+×times ÷div ·cdot ⋅cdot ∙cdot ∗cdot ±pm ∓mp √sqrt ∛cbrt πpi ∞infty ∪cup ∩cap ∈in ≤le ≥ge ⩽le ⩾ge ≠ne ≈approx
+≡equiv ∅emptyset →to ∖setminus αalpha βbeta γgamma δdelta εepsilon ζzeta ηeta θtheta ιiota κkappa λlambda μmu
+νnu ξxi ρrho σsigma τtau φphi χchi ψpsi ωomega ΓGamma ΔDelta ΘTheta ΛLambda ΞXi ΠPi ΣSigma ΦPhi ΨPsi ΩOmega
+ϕphi …ldots ⟨langle ⟩rangle ⌊lfloor ⌋rfloor µmu ∧land ∨lor ¬neg ⇒to ⟹to ⇔iff ⟺iff ↔iff ⊕oplus ∀forall ∃exists
+∉notin ⊆subseteq ⊂subset ⊇supseteq ⊃supset ∥parallel ⊥perp ∼sim △triangle ∠angle ≢nequiv ≅cong ∝propto ≪ll ≫gg
+⌈lceil ⌉rceil
+"""
+_FRACTIONS = "½12 ⅓13 ⅔23 ¼14 ¾34 ⅕15 ⅖25 ⅗35 ⅘45 ⅙16 ⅚56 ⅛18 ⅜38 ⅝58 ⅞78"
+_FULL_WIDTH_HYPHEN = 0xFF0D
+_UNICODE = str.maketrans({
+    **dict.fromkeys("−–—‐‑﹣－", "-"),
+    **dict.fromkeys("\u00a0\u2002\u2003\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000", " "),
+    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u200e\u200f", ""),
+    # The full-width forms are in the order of ASCII; the hyphen among them is a sign above.
+    **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != _FULL_WIDTH_HYPHEN},
+    **{digits[0]: rf"\frac{{{digits[1]}}}{{{digits[2]}}}" for digits in _FRACTIONS.split()},
+    **{named[0]: f"\\{named[1:]} " for named in _NAMED_SIGNS.split()},
+    **{sign: rf"\mathbb{{{letter}}}" for sign, letter in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
+    **dict.fromkeys("°º", r"^\circ "), **dict.fromkeys("⁄∕", "/"), **dict.fromkeys("′’", "'"),
+    "、": ",", "。": ".", "【": "[", "】": "]", "∣": "|", "￡": "£",
+    "℃": r"^\circ C", "℉": r"^\circ F", "¢": r"\text{ cent}",
+})  # fmt: skip
+"""What each sign is in LaTeX; a space ends the name of a command."""
 
 _ROOTS = {"√": r"\sqrt", "∛": r"\sqrt[3]", "³√": r"\sqrt[3]", "⁴√": r"\sqrt[4]"}
 _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)")
@@ -125,25 +122,56 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 
-_SYNONYMS = {
-    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\leq": r"\le", r"\leqslant": r"\le",
-    r"\leqq": r"\le", r"\geq": r"\ge", r"\geqslant": r"\ge", r"\geqq": r"\ge", r"\neq": r"\ne", r"\not=": r"\ne",
-    r"\lt": "<", r"\gt": ">", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\varnothing": r"\emptyset",
-    r"\empty": r"\emptyset", r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\dots": r"\ldots", r"\cdots": r"\ldots",
-    r"\dotsc": r"\ldots", r"\ast": "*", r"\lbrack": "[", r"\rbrack": "]", r"\varepsilon": r"\epsilon",
-    r"\varphi": r"\phi", r"\vartheta": r"\theta", r"\dbinom": r"\binom", r"\tbinom": r"\binom", r"\%": "%",
-    r"\bmod": r"\mod", r"\nicefrac": r"\frac", r"\sfrac": r"\frac", r"\pounds": "£", r"\euro": "€",
-    r"\degree": r"\circ", r"\degrees": r"\circ", r"\colon": ":",
-    r"\vee": r"\lor", r"\wedge": r"\land", r"\lnot": r"\neg", r"\simeq": r"\approx", r"\Rightarrow": r"\to",
-    r"\implies": r"\to", r"\Longrightarrow": r"\to", r"\longrightarrow": r"\to", r"\Leftrightarrow": r"\iff",
-    r"\leftrightarrow": r"\iff", r"\Longleftrightarrow": r"\iff", r"\bigtriangleup": r"\triangle",
-    r"\doteq": r"\approx", r"\backslash": r"\setminus", r"\rightarrow": r"\to", r"\#": "#", r"\&": "&", r"\_": "_",
-    r"\mathring": r"\overline", r"\widehat": r"\hat", r"\overrightarrow": r"\vec",
-    **{rf"\{name}": rf"\{ours}" for name, ours in _FOREIGN_FUNCTIONS.items()},
-    r"\parallel": r"\parallel", r"\ni": r"\ni",
-    "<=": r"\le", ">=": r"\ge", "!=": r"\ne", ":=": "=", "**": "^", "...": r"\ldots", r"\colonequals": "=",
-    r"\mid": "mid", r"\infinity": r"\infty", r"\lang": r"\langle", r"\rang": r"\rangle", r"\Vert": "|", r"\|": "|",
-}  # fmt: skip
+_SPELLINGS = r"""
+\frac \dfrac \tfrac \cfrac \nicefrac \sfrac
+\le \leq \leqslant \leqq <=
+\ge \geq \geqslant \geqq >=
+\ne \neq \not= !=
+< \lt
+> \gt
+\{ \lbrace
+\} \rbrace
+\emptyset \varnothing \empty
+| \vert \lvert \rvert \Vert \|
+\ldots \dots \cdots \dotsc ...
+* \ast
+[ \lbrack
+] \rbrack
+\epsilon \varepsilon
+\phi \varphi
+\theta \vartheta
+\binom \dbinom \tbinom
+% \%
+\mod \bmod
+£ \pounds
+€ \euro
+\circ \degree \degrees
+: \colon
+\lor \vee
+\land \wedge
+\neg \lnot
+\approx \simeq \doteq
+\to \Rightarrow \implies \Longrightarrow \longrightarrow \rightarrow
+\iff \Leftrightarrow \leftrightarrow \Longleftrightarrow
+\triangle \bigtriangleup
+\setminus \backslash
+# \#
+& \&
+_ \_
+\overline \mathring
+\hat \widehat
+\vec \overrightarrow
+= := \colonequals
+^ **
+mid \mid
+\infty \infinity
+\langle \lang
+\rangle \rang
+"""
+_SYNONYMS = {rf"\{name}": rf"\{ours}" for name, ours in _FOREIGN_FUNCTIONS.items()} | {
+    other: spelling for spelling, *others in map(str.split, _SPELLINGS.strip().splitlines()) for other in others
+}
+"""For a command or sign the one that stands for it in the tokens: the first of its line above."""
 _IGNORED = frozenset(
     (r"\relax", r"\null", r"\strut", r"\notag", r"\nonumber", r"\therefore", r"\because", r"\centering", r"\noindent")
 )
@@ -160,11 +188,23 @@ def ascii_math(text: str) -> str:
     """The text with Unicode symbols as LaTeX."""
     if text.isascii():
         return text
-    text = _SLASHED.sub(lambda part: rf"\frac{{{part[1]}}}{{{part[2]}}}".translate(_TO_DIGITS), text)
-    text = _ROOT.sub(lambda root: f"{_ROOTS[root[1] or root[3]]}{{{root[2] or root[4]}}}", text)
+    # What several signs are together comes before what each of them is.
+    text = _SLASHED.sub(_as_fraction, text)
+    text = _ROOT.sub(_as_root, text)
     text = _RAISED.sub(lambda run: f"^{{{run[0].translate(_TO_LINE)}}}", text)
     text = _LOWERED.sub(lambda run: f"_{{{run[0].translate(_TO_LINE)}}}", text)
     return text.translate(_UNICODE)
+
+
+def _as_fraction(slashed: re.Match[str]) -> str:
+    above, below = (digits.translate(_TO_DIGITS) for digits in slashed.groups())
+    return rf"\frac{{{above}}}{{{below}}}"
+
+
+def _as_root(written: re.Match[str]) -> str:
+    # Each kind of root has two groups of its own.
+    sign, digits = filter(None, written.groups())
+    return f"{_ROOTS[sign]}{{{digits}}}"
 
 
 @lru_cache(maxsize=4096)
@@ -173,17 +213,20 @@ def tokenize(text: str) -> tuple[Token, ...]:
     tokens: list[Token] = []
     spaced = False
     for match in _TOKEN.finditer(ascii_math(text)):
-        kind = match.lastgroup if match["font"] is None else "font"
+        # Of a group within another, as the content of a font, the outer one is the last.
+        kind = match.lastgroup or "op"
         if kind == "skip":
             spaced = True
             continue
         if len(tokens) >= MAX_TOKENS:
             raise ParseError("too-long")
-        new_tokens = _token(kind or "op", match, spaced)
-        if kind == "font" and tokens and tokens[-1].kind == "num" and new_tokens and _is_unit(new_tokens[0]):
+        new_tokens = _token(kind, match, spaced)
+        is_beside_number = kind == "font" and bool(tokens) and tokens[-1].kind == "num"
+        if is_beside_number and new_tokens and _is_unit(new_tokens[0]):
             new_tokens = (new_tokens[0]._replace(kind="text"), *new_tokens[1:])
         tokens.extend(new_tokens)
         spaced = False
+    # Line breaks at the end begin no row.
     while tokens and tokens[-1].value == r"\\":
         tokens.pop()
     _check_depth(tokens)
@@ -229,6 +272,7 @@ def _word(word: str, spaced: bool) -> Token:
         return Token("cmd", "\\" + word, spaced)
     if lower in ("and", "or"):
         return Token("op", lower, spaced)
+    # Without a space before them, ou and et may be products of letters.
     if lower in _BARE_CONJUNCTIONS or (spaced and lower in ("ou", "et")):
         return Token("op", _FOREIGN_CONJUNCTIONS[lower], spaced)
     return Token("word", word, spaced)
@@ -256,6 +300,7 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
     # Upright, min and sec are units.
     if words in FUNCTIONS and words not in ("min", "sec", "lg"):
         return (Token("cmd", "\\" + words, spaced),)
+    # 5\text{ m}: a unit, not a factor.
     if len(words) == 1 and words.isalpha() and begins_with_space:
         return (Token("text", words, True),)
     is_mathematics = not _LETTERS.search(_COMMAND.sub("", words)) or _INDEXED.fullmatch(words)
@@ -317,6 +362,11 @@ class Cursor:
         """A token ahead."""
         index = self.at + ahead
         return self.tokens[index] if index < len(self.tokens) else END
+
+    def comes_next(self, *values: str) -> bool:
+        """Whether the next tokens have these values."""
+        ahead = self.tokens[self.at : self.at + len(values)]
+        return tuple(token.value for token in ahead) == values
 
     def next(self) -> Token:
         """Consume a token; the end repeats."""

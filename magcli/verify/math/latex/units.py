@@ -6,10 +6,12 @@ classes: operations, numbers and fractions, comparisons, conditions, doubt, nega
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import starmap
 
-from magcli.verify.math.latex.foreign_units import FOREIGN_SCALES, FOREIGN_UNITS
+from magcli.verify.math.latex.foreign_units import FOREIGN_SCALES, FOREIGN_UNITS, by_unit
 from magcli.verify.math.latex.tree import Expr, ParseError, num
 from magcli.verify.math.latex.wording import changes_number, multiplies, plain
 
@@ -17,17 +19,57 @@ CURRENCY = {
     "$": "dollar", "US$": "dollar", "£": "pound sterling", "€": "euro", "¥": "yen", "₹": "rupee", r"\$": "dollar",
 }  # fmt: skip
 CURRENCY_WORDS = {"rs": "rupee", "usd": "dollar", "us$": "dollar", "eur": "euro", "gbp": "pound sterling"}
-_ALIASES = {
-    "percent": "% percentage pct", "dollar": "usd buck $", "cent": "¢", "euro": "eur €", "pound sterling": "£ gbp",
-    "yuan": "rmb cny", "centimeter": "cm centimetre", "millimeter": "mm millimetre", "kilometer": "km kilometre",
-    "nanometer": "nm nanometre", "meter": "m metre", "inch": "in inches", "foot": "ft feet", "yard": "yd",
-    "mile": "mi", "gram": "g gm", "kilogram": "kg kilo", "milligram": "mg", "liter": "l litre",
-    "milliliter": "ml millilitre", "pound": "lb lbs", "ounce": "oz", "second": "sec s", "minute": "min",
-    "hour": "hr hrs h", "day": "d", "year": "yr", "person": "people", "child": "children", "man": "men",
-    "woman": "women", "degree": "deg °", "celsius": "centigrade", "fahrenheit": "", "radian": "rad", "newton": "n",
-    "joule": "j", "kilojoule": "kj", "watt": "w", "volt": "v", "ohm": "ω", "hertz": "hz", "kelvin": "k", "mole": "mol",
-    "electronvolt": "ev", "square meter": "sqm", "mph": "miles/hour", "kph": "kmh kilometer/hour",
-}  # fmt: skip
+_NAMES = """
+percent: % percentage pct
+dollar: usd buck $
+cent: ¢
+euro: eur €
+pound sterling: £ gbp
+yuan: rmb cny
+centimeter: cm centimetre
+millimeter: mm millimetre
+kilometer: km kilometre
+nanometer: nm nanometre
+meter: m metre
+inch: in inches
+foot: ft feet
+yard: yd
+mile: mi
+gram: g gm
+kilogram: kg kilo
+milligram: mg
+liter: l litre
+milliliter: ml millilitre
+pound: lb lbs
+ounce: oz
+second: sec s
+minute: min
+hour: hr hrs h
+day: d
+year: yr
+person: people
+child: children
+man: men
+woman: women
+degree: deg °
+celsius: centigrade
+fahrenheit:
+radian: rad
+newton: n
+joule: j
+kilojoule: kj
+watt: w
+volt: v
+ohm: ω
+hertz: hz
+kelvin: k
+mole: mol
+electronvolt: ev
+square meter: sqm
+mph: miles/hour
+kph: kmh kilometer/hour
+"""
+_ALIASES = by_unit(_NAMES)
 _UNITS = {
     alias: name for name, aliases in (*_ALIASES.items(), *FOREIGN_UNITS.items()) for alias in (name, *aliases.split())
 }
@@ -69,11 +111,20 @@ PRIME, DOUBLE_PRIME = "'", "''"
 """Units written as signs, which may not be missing."""
 _GENERIC = frozenset(("unit", "unit^2", "unit^3", "total", "u", "of"))
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3", "squared": "^2", "cubed": "^3"}
-_SUBUNITS = {
-    ("day", "hour"): 24, ("hour", "minute"): 60, ("minute", "second"): 60, ("week", "day"): 7, ("year", "month"): 12,
-    ("yard", "foot"): 3, ("foot", "inch"): 12, ("meter", "centimeter"): 100, ("kilometer", "meter"): 1000,
-    ("kilogram", "gram"): 1000, ("pound", "ounce"): 16,
-}  # fmt: skip
+_PARTS_OF_UNITS = """
+day 24 hour
+hour 60 minute
+minute 60 second
+week 7 day
+year 12 month
+yard 3 foot
+foot 12 inch
+meter 100 centimeter
+kilometer 1000 meter
+kilogram 1000 gram
+pound 16 ounce
+"""
+_SUBUNITS = {(whole, part): int(count) for whole, count, part in map(str.split, _PARTS_OF_UNITS.strip().splitlines())}
 """How many of a smaller unit make a larger one, in compound measures."""
 _CURRENCIES = frozenset(("dollar", "euro"))
 _MEASURE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([A-Za-z]+)")
@@ -81,6 +132,7 @@ _MEASURE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([A-Za-z]+)")
 _COMPOUND_MEASURE = re.compile(rf"\s*{_MEASURE.pattern}(?:\.?,?\s*(?:and\s+)?{_MEASURE.pattern}){{1,3}}\.?\s*")
 # A word or sign, a power, a bracket or slash; other digits one by one.
 _SPLIT = re.compile(r"[A-Za-z°%¢$]+|\^ ?\{?-?\d|[/()]|[^\W\d_]+|\d")
+_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _PER_CENT = re.compile(r"\b(?:per|por|pour)[ -](?:ciento|cento|cent)\b", re.IGNORECASE)
 TEMPERATURES = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}
 """Scales of temperature after a degree sign."""
@@ -92,9 +144,8 @@ SYMBOLS = {symbol: _UNITS[symbol.lower()] for symbol in _SYMBOLS.split()} | _OHM
 
 def is_unit(word: str) -> bool:
     """Whether a word names a known unit."""
-    return (
-        _canonical(word) in _KNOWN or word.lower() in _ABBREVIATIONS or word.lower() in _POWERS or plain(word) in SCALES
-    )
+    lower = word.lower()
+    return _canonical(word) in _KNOWN or lower in _ABBREVIATIONS or lower in _POWERS or plain(word) in SCALES
 
 
 def is_known_unit(name: str) -> bool:
@@ -112,7 +163,7 @@ def unit_name(words: str) -> str:
     """
     parts = _factors(_PER_CENT.sub("percent", words) if "cent" in words else words)
     units = [part.partition("^")[0] for part in parts if part not in ("/", "(", ")")]
-    if parts and all(unit in _KNOWN for unit in units):
+    if parts and _KNOWN.issuperset(units):
         return format_units(_powers(parts))
     name = " ".join(part for part in parts if part not in _GENERIC and part not in ("(", ")"))
     return name.replace(" / ", "/").replace("/ ", "/")
@@ -121,6 +172,7 @@ def unit_name(words: str) -> str:
 def _factors(words: str) -> list[str]:
     """The units as ``name^power``, with ``/`` and brackets between them."""
     parts: list[str] = []
+    # A power that is written before its unit: square metres.
     power = ""
     for word in _SPLIT.findall(words):
         lower = word.lower().strip(".")
@@ -134,7 +186,7 @@ def _factors(words: str) -> list[str]:
         elif lower in ("squared", "cubed") and parts:
             parts[-1] += _POWERS[lower]
         elif lower in _POWERS:
-            power = _POWERS[lower]  # square metres: the power stands before its unit
+            power = _POWERS[lower]
         elif lower in TEMPERATURES and parts[-1:] == ["degree"]:
             parts[-1] = TEMPERATURES[lower]
         else:
@@ -146,7 +198,8 @@ def _factors(words: str) -> list[str]:
 
 def _powers(parts: list[str]) -> dict[str, int]:
     """The power of each unit; ``/`` divides by the next unit or bracket."""
-    powers: dict[str, int] = {}
+    powers: Counter[str] = Counter()
+    # A slash turns the sign for the next unit only, or until its bracket closes.
     sign, in_brackets = 1, False
     for part in parts:
         if part == "/":
@@ -157,7 +210,7 @@ def _powers(parts: list[str]) -> dict[str, int]:
             sign, in_brackets = 1, False
         else:
             name, _, power = part.partition("^")
-            powers[name] = powers.get(name, 0) + sign * int(power or 1)
+            powers[name] += sign * int(power or 1)
             if not in_brackets:
                 sign = 1
     return powers
@@ -167,8 +220,9 @@ def format_units(powers: dict[str, int]) -> str:
     """The canonical name of a product of powers of units."""
     ordered = [(name, power) for name, power in sorted(powers.items()) if power]
     above = "·".join(_with_power(name, power) for name, power in ordered if power > 0)
+    # Without a unit above the line, those below it have negative powers: second^-1.
     if not above:
-        return "·".join(_with_power(name, power) for name, power in ordered)
+        return "·".join(starmap(_with_power, ordered))
     below = "".join(f"/{_with_power(name, -power)}" for name, power in ordered if power < 0)
     return above + below
 
@@ -179,10 +233,13 @@ def _with_power(name: str, power: int) -> str:
 
 def _canonical(word: str) -> str:
     bare = word.strip(".")
+    # Before the case is dropped, which tells mW from MW.
     if bare in _SCIENTIFIC:
         return _SCIENTIFIC[bare]
     lower = plain(bare)
-    singular = lower[:-1] if lower.endswith("s") and len(lower) > 3 and not lower.endswith("ss") else lower
+    # ``ss`` ends no plural, as in mass; neither do short words, as in gas.
+    is_plural = len(lower) > 3 and lower.endswith("s") and not lower.endswith("ss")
+    singular = lower[:-1] if is_plural else lower
     return _UNITS.get(lower) or _UNITS.get(singular) or _WRITTEN_OUT.get(lower) or singular
 
 
@@ -210,18 +267,18 @@ def parse_compound(text: str) -> tuple[Fraction, str] | None:
     """A compound measure in its smallest unit: ``3 hours and 20 minutes`` is 200, ``minute``; money in the larger."""
     if not _COMPOUND_MEASURE.fullmatch(text):
         return None
-    (amount, word), *smaller = _MEASURE.findall(text)
-    total, unit = Fraction(amount), _canonical(word)
+    measures = [(Fraction(amount), _canonical(word)) for amount, word in _MEASURE.findall(text)]
+    (total, unit), *smaller = measures
     if unit in _CURRENCIES and len(smaller) == 1:
-        cents, word = smaller[0]
-        if _canonical(word) == "cent":
-            return total + Fraction(cents) / 100, unit
-    for amount, word in smaller:
-        part = _canonical(word)
+        cents, name = smaller[0]
+        if name == "cent":
+            return total + cents / 100, unit
+    # From the largest unit to the smallest, as the digits of a number are read.
+    for amount, part in smaller:
         parts_of_unit = _SUBUNITS.get((unit, part))
         if parts_of_unit is None:
             return None
-        total = total * parts_of_unit + Fraction(amount)
+        total = total * parts_of_unit + amount
         unit = part
     return total, unit
 
@@ -231,9 +288,6 @@ def is_compound(text: str) -> bool:
     without_commands = _TEXT_COMMAND.sub(r" \1 ", text)
     bare = " ".join(without_commands.split())
     return _COMPOUND_MEASURE.fullmatch(bare) is not None
-
-
-_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 
 
 def ratio_of_units(larger: str, smaller: str) -> Fraction | None:
@@ -314,22 +368,12 @@ _BASES = frozenset(("binary", "octal", "hexadecimal", "hex", "ternary"))
 _NUMERALS = frozenset(
     ("notation", "form", "system", "representation", "numeral", "number", "expansion", "code", "base")
 )
-FILLER = (
-    ("in", "total"),
-    ("en", "total"),
-    ("au", "total"),
-    ("in", "totale"),
-    ("insgesamt",),
-    ("zusammen",),
-    ("всего",),
-    ("in", "all"),
-    ("altogether",),
-    ("overall",),
-    ("only",),
-    ("exactly",),
-    ("total",),
-    ("each",),
+_FILLERS = (
+    "in total, en total, au total, in totale, insgesamt, zusammen, всего, in all, altogether, overall, only, exactly,"
+    " total, each"
 )
+FILLER = tuple(tuple(phrase.split()) for phrase in _FILLERS.split(", "))
+"""Words at the end that say nothing about the value."""
 # ``au carré``, ``al cubo``: the number before it is raised to a power.
 _RAISED = re.compile(r"\b(?:au|al)\s+(?:carre|cube|cuadrado|cubo|quadrato)\b")
 _AROUND = ".,;:!()[]\"'`"
@@ -352,8 +396,10 @@ def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
     bare = bare[:size]
     if not bare and not raised:
         return []
+    # In their own case: 12k and 12M are numbers, 12 m is a length.
     if words[0] in _MAGNITUDES or any(_changes_value(bare, at) for at in range(size)):
         raise ParseError("words")
+    # 千米, kilometres, begins with the sign for thousand.
     if raised or multiplies(bare) or any(changes_number(word) and not is_unit(word) for word in bare):
         raise ParseError("words")
     return list(words[:size])

@@ -51,6 +51,7 @@ _RUSSIAN = """
 степени корень если
 """
 _ENGLISH_DENIALS = "nope nah nay none nil mistaken mistake error"
+# Signs of numbers, multiples, fractions, comparisons and negations, wherever in a word they are.
 _CHINESE = re.compile(
     "[十百千万萬亿億兆打成半倍负負非不没沒无無未错錯误誤或和与與及且余餘约約几幾是吗嗎假否除至]|分之|[大小]于|^平方$|多$|左右|以[上下内外]|多[个個名]|超过|至[少多]|最[多少]"
 )
@@ -118,6 +119,7 @@ NO_SOLUTION = (
 """The empty set of solutions in the other languages."""
 _TIMES = frozenset(("volte", "fois", "veces", "mal", "раз", "раза"))
 """Words for times: alone they are counted, before another word they multiply."""
+# A lead that ends with a copula or a colon: ``答案是``.
 _CHINESE_LEAD = re.compile(r".*(?:是|为|為|等于|等於|共|有|得|即|答案|[:：=])\s*")
 _CHINESE_DOUBT = re.compile(r"[不非没沒无無未错錯误誤或约約几幾若如]|至少|至多|大概|可能")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
@@ -130,8 +132,10 @@ def plain(word: str) -> str:
     word = word.casefold()
     if word.isascii():
         return word
-    bare = unicodedata.normalize("NFD", word.replace("й", "\0"))
-    return "".join(c for c in bare if not unicodedata.combining(c)).replace("\0", "й").replace("ё", "е")
+    # Accents become characters of their own and are dropped; that of й, which makes another letter, is kept.
+    decomposed = unicodedata.normalize("NFD", word.replace("й", "\0"))
+    bare = "".join(c for c in decomposed if not unicodedata.combining(c))
+    return bare.replace("\0", "й")
 
 
 def _classes(text: str) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
@@ -189,6 +193,7 @@ def states_value(lead: str) -> bool:
 
     Negations, doubts, alternatives and conditions anywhere in them, or a comparison before the value, do not.
     """
+    # Chinese is written without spaces between its words.
     if _IDEOGRAPH.search(lead):
         return bool(_CHINESE_LEAD.fullmatch(lead)) and not _CHINESE_DOUBT.search(lead)
     stripped = (plain(word.strip(".,:;!")) for word in lead.split())
@@ -227,5 +232,6 @@ MIN_STEM = 4
 def _is_thing(word: str, question: str) -> bool:
     if _IDEOGRAPH.search(word):
         return any(c in _COUNTERS or c in question for c in word)
+    # Without the last letters, which differ between a singular, a plural and the cases of a noun.
     stem = word[: max(MIN_STEM, len(word) - 3)]
     return word in _GENERAL or re.search(rf"(?<![^\W\d_]){re.escape(stem)}", question) is not None

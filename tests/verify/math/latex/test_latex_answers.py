@@ -110,6 +110,11 @@ def test_unreadable_text_has_a_reason(text: str, reason: str) -> None:
     assert (tree.op, tree.args[0].name) == ("raw", reason)
 
 
+@pytest.mark.parametrize("text", ["2C(5 or 3,1)", "1+C(5 and 2,1)"])
+def test_a_number_of_combinations_of_three_numbers_is_unreadable(text: str) -> None:
+    assert parse_answer(text).op == "raw"
+
+
 def test_commas_may_be_read_as_separators() -> None:
     assert shown(parse_as_list("100,200,300")) == "list(100, 200, 300)"
 
