@@ -142,6 +142,7 @@ def count_samples(
     gold = other = 0
     for answer, num_samples in classes:
         if is_gold(answer):
+            # Equality may not be quite transitive, so several classes may equal the ground truth.
             gold = max(gold, num_samples)
         else:
             other = max(other, num_samples)
@@ -157,6 +158,7 @@ def settled(counts: SampleCounts, remaining: int, rules: Rules) -> bool:
     if not counts.judged:
         return False
     total = counts.judged + remaining
+    # Samples that stay ungraded only lower the total, so both bounds hold for them too.
     worst = _by_rate(counts.right / total, rules)
     best = _by_rate((counts.right + remaining) / total, rules)
     if not rules.drop_suspect:
@@ -185,6 +187,7 @@ def _may_settle(counts: SampleCounts, more: int, remaining: int, rules: Rules) -
     rate; it is proved soonest by more of the most common other answer.
     """
     judged, right, gold, other = counts
+    # Each number of correct ones among those that equal the ground truth.
     agreeing = [SampleCounts(judged + more, right + more_right, gold + more, other) for more_right in range(more + 1)]
     against = SampleCounts(judged + more, right, gold, other + more)
     return any(settled(outcome, remaining - more, rules) for outcome in (*agreeing, against))
@@ -197,8 +200,10 @@ def _contradicted(counts: SampleCounts, remaining: int) -> bool | None:
     answer that could become a majority, including new ones, must stay behind the ground truth.
     """
     total = counts.judged + remaining
+    # Ungraded samples only raise this share, and the ground truth may still get all that remain.
     if counts.other / total > MAJORITY and counts.other > counts.gold + remaining:
         return True
+    # A new answer gets at most ``remaining``, which is no more.
     most_other = counts.other + remaining
     is_open = most_other / total > MAJORITY and most_other >= counts.gold
     return None if is_open else False

@@ -54,6 +54,7 @@ ANSWERS = ("answer", *names.PROBLEM["answer"])
 """Names of their answer column: how a multiple-choice question is opened depends on the right option."""
 _DIGIT = re.compile(r"\d")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# The comma of 1,000
 _PLAIN_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
@@ -86,6 +87,7 @@ class StatementIndex:
         """Add a row."""
         self.statements.append(statement)
         self.keys.append((id, answer))
+        # Digests, as the texts are compared within groups of equal ones only.
         self._exact.append(_digest(plain_text(statement)))
         self._comparable.append(_digest(f"{mathematics_of(statement)}\n{_without_layout(answer)}"))
 
@@ -151,6 +153,7 @@ def _without_layout(answer: str) -> str:
 
 def components(shingles: Sequence[frozenset[str]], similarity: float) -> list[list[int]]:
     """Connected components of similar sets with at least two members, as sorted indices."""
+    # A row asks for its neighbours before it is added, so each pair is looked at once.
     hashes = [_min_hash(words) for words in shingles]
     index = RMinHashLSH(similarity, PERMUTATIONS, BANDS)
     # Union-find, in which the smallest index of a component leads it.
@@ -207,6 +210,7 @@ def _min_hash(shingles: frozenset[str]) -> RMinHash:
 
 
 def _digest(text: str) -> int:
+    # JSON may have unpaired surrogates, which UTF-8 refuses otherwise.
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
@@ -251,6 +255,7 @@ class EvaluationIndex:
             return self._short.get((*words, mathematics_of(statement)))
         grams = _grams(words)
         shared = Counter(number for gram in grams for number in self._by_gram.get(gram, ()))
+        # Most statements share no n-gram, so their numbers are not looked for.
         numbers = _numbers(statement) if shared else Counter[str]()
         # Most shared n-grams first; in a tie, the earlier problem.
         for number, count in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
@@ -326,6 +331,7 @@ def _forms(statement: str, row: Row) -> list[str]:
 
 
 def _grams(words: Sequence[str]) -> set[int]:
+    # Hashes of texts differ between processes, so these are never stored.
     return {hash(tuple(words[start : start + GRAM])) for start in range(len(words) - GRAM + 1)}
 
 
