@@ -34,6 +34,8 @@ API_OBJECTS = ("response", "chat.completion", "text_completion")
 """Values of ``object`` in OpenAI's responses."""
 TEXT_KEYS = ("output_text", "generated_text", "text")
 """Keys of the text in objects that have nothing else."""
+ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+"""Roles of ShareGPT and Gemini, by the names that chat templates use."""
 PRINTED = ("ChatCompletion(", "Response(id=", "Message(id=", "GenerateContentResponse(")
 """How the responses of Python clients begin where they were printed instead of stored."""
 MAX_LITERAL = 1 << 22
@@ -173,7 +175,7 @@ def _failed(error: Any) -> Unreadable:
 def role_of(turn: Mapping[str, Any]) -> str:
     """The role of a turn by the name that chat templates use; ``?`` without one."""
     role = str(turn.get("role") or turn.get("from") or "?")
-    return {"human": "user", "gpt": "assistant", "model": "assistant"}.get(role, role)
+    return ROLES.get(role, role)
 
 
 # ---- objects ----

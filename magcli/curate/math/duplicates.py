@@ -28,7 +28,7 @@ from rensa import RMinHash, RMinHashLSH
 from magcli.curate.math.choices import append_options, as_open_question, split_options
 from magcli.curate.math.problems import Kept, clean
 from magcli.curate.math.rewording import changes, filled_in, gaps, same_problem, words_of
-from magcli.curate.math.words import mathematics_of, plain_text, shingles_of, tokens_of
+from magcli.curate.math.words import hashed_ngrams, jaccard, mathematics_of, plain_text, shingles_of, tokens_of
 from magcli.curate.tables import context_columns, context_of, read_strict, with_context
 from magcli.data.values import to_rows
 from magcli.errors import DataError
@@ -176,13 +176,6 @@ def components(shingles: Sequence[frozenset[str]], similarity: float) -> list[li
     return [component for component in members.values() if len(component) > 1]
 
 
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Jaccard similarity; 1 for two empty sets."""
-    common = len(one & other)
-    union = len(one) + len(other) - common
-    return common / union if union else 1.0
-
-
 def _groups(digests: "array[int]", rows: Sequence[int]) -> Iterator[list[int]]:
     """Groups of at least two rows with equal digests, by sorting."""
     chosen = np.asarray(rows, np.int64)
@@ -243,7 +236,7 @@ class EvaluationIndex:
             if words:
                 self._short.setdefault((*words, mathematics_of(statement)), source)
             return
-        grams = _grams(words)
+        grams = hashed_ngrams(words, GRAM)
         for gram in grams:
             self._by_gram.setdefault(gram, []).append(len(self._problems))
         self._problems.append((source, len(grams), _numbers(statement)))
@@ -253,7 +246,7 @@ class EvaluationIndex:
         words = tokens_of(statement)
         if len(words) < GRAM:
             return self._short.get((*words, mathematics_of(statement)))
-        grams = _grams(words)
+        grams = hashed_ngrams(words, GRAM)
         shared = Counter(number for gram in grams for number in self._by_gram.get(gram, ()))
         # Most statements share no n-gram, so their numbers are not looked for.
         numbers = _numbers(statement) if shared else Counter[str]()
@@ -328,11 +321,6 @@ def _forms(statement: str, row: Row) -> list[str]:
     # Forms with the same words are matched as one.
     by_words = {tuple(tokens_of(form)): form for form in forms}
     return list(by_words.values())
-
-
-def _grams(words: Sequence[str]) -> set[int]:
-    # Hashes of texts differ between processes, so these are never stored.
-    return {hash(tuple(words[start : start + GRAM])) for start in range(len(words) - GRAM + 1)}
 
 
 def _numbers(statement: str) -> Counter[str]:
