@@ -92,6 +92,7 @@ def annotation_type(node: ast.expr | None) -> Type:
     """The type of an annotation; ``UNKNOWN``, or with unknown parts, if it is less specific."""
     match node:
         case ast.Constant(str(text)):
+            # A quoted annotation, of which only a plain name is understood.
             return annotation_type(ast.Name(text))
         case ast.Name(name) if name in _HINTS:
             return Type(_HINTS[name])
@@ -129,6 +130,7 @@ def _of(value: Any) -> Type:
         case bool():
             return Type("bool")
         case int():
+            # The ranges of long long and int.
             if not -(2**63) <= value < 2**63:
                 raise UnsupportedSignature("big-integers")
             return Type("int" if -(2**31) <= value < 2**31 else "long")
@@ -169,6 +171,7 @@ def _unified(one: Type, other: Type) -> Type:
         return max(one, other, key=lambda number: _NUMBERS.index(number.kind))
     if {one.kind, other.kind} <= {"list", "tuple"}:
         return _sequence(one, other)
+    # Types without parts differ if they are not equal.
     if one.kind != other.kind or len(one.parts) != len(other.parts) or not one.parts:
         raise UnsupportedSignature("types")
     return Type(one.kind, tuple(map(_unified, one.parts, other.parts)))
@@ -213,6 +216,7 @@ def harness(signature: Signature) -> str:
     variables = []
     lines = []
     for number, (_, type) in enumerate(signature.parameters):
+        # Names that no program has.
         variable = f"magcli_argument_{number}"
         variables.append(variable)
         lines.append(f"    {type} {variable}{{}};\n    values.read({variable});")
@@ -240,6 +244,7 @@ def generic_harness(signature: Signature) -> str:
 def _filled(main: str, **values: str) -> str:
     text = _template("harness.cpp") + _template(main)
     for name, value in values.items():
+        # Braces, as in format strings, are everywhere in C++.
         text = text.replace(f"@{name}@", value)
     return text
 
@@ -267,6 +272,7 @@ def _tokens(value: Any, type: Type) -> list[str]:
         case "bool":
             return ["true" if value else "false"]
         case "double":
+            # ``repr`` is the shortest text that reads back as the same number.
             return [repr(float(value))]
         case "string":
             return [_quoted(value)]
@@ -291,5 +297,6 @@ def _bracketed(parts: Any) -> list[str]:
 
 def _quoted(text: str) -> str:
     """A string as one token without blanks."""
+    # Escaped are blanks, which separate tokens, and what quoting needs itself.
     signs = (sign if "!" <= sign <= "~" and sign not in '"\\' else f"\\x{ord(sign):02x}" for sign in text)
     return f'"{"".join(signs)}"'
