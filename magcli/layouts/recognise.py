@@ -92,6 +92,7 @@ def readings(schema: pa.Schema, wanted: Collection[str], *, natively: bool = Fal
 
 def _readings_of(layout: Layout, schema: pa.Schema, wanted: Collection[str]) -> Iterator[Reading]:
     """The places of a layout that a stage reads; a conversation is read in place of its prompt and completion."""
+    # A stage that takes both would otherwise get the same text twice.
     is_conversation = "messages" in wanted and "messages" in layout.places
     sought = {"messages"} if is_conversation else set(wanted)
     for key, place in layout.places.items():
@@ -126,6 +127,7 @@ def _check_conflict(reading: Reading, chosen: Sequence[Reading], schema: pa.Sche
         if role not in MAIN_ROLES:
             continue
         column = COLUMNS[role].name
+        # A column that the layout itself has is no second source.
         is_of_layout = column in reading.columns or column in reading.layout.names
         if column in schema.names and not is_of_layout:
             raise DataError(_ambiguous(f"column {role}", [column, _described(reading)]))

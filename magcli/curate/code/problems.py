@@ -17,7 +17,6 @@ and division of integers is integral. Everything is a pure function of a row.
 """
 
 import ast
-import json
 import re
 import textwrap
 import warnings
@@ -27,6 +26,7 @@ from typing import Any, Literal, NamedTuple
 from magcli.errors import DataError
 from magcli.layouts.names import SOLUTIONS, STATEMENT, TESTS
 from magcli.layouts.tests import Called, read_tests
+from magcli.layouts.types import json_or_none
 from magcli.verify.code.judge import LANGUAGES
 from magcli.verify.code.outputs import infer_comparison
 from magcli.verify.code.scripts import names_of_problem
@@ -215,16 +215,9 @@ def _body(prompt: str, body: str) -> str:
     return prompt + body
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _listed(column: Any) -> Iterator[Mapping[str, Any]]:
     # A program may begin with a bracket too: then it is no JSON.
-    value = _json(column) if isinstance(column, str) and column[:1] in "[{" else column
+    value = json_or_none(column) if isinstance(column, str) and column[:1] in "[{" else column
     match value:
         case {"language": list(languages), "solution": list(programs)}:
             for language, code in zip(languages, programs, strict=False):
