@@ -146,6 +146,7 @@ def merge_answers(problem: Problem, same: Callable[[str, str], bool]) -> Problem
 
 def maj_at_k(problem: Problem, k: int, seed: int) -> float:
     """Expected ``majority_right`` of k of the samples: over all subsets, or random ones if there are many."""
+    # By id, so that it does not depend on which other problems are there.
     seed_of_problem = [seed, *problem.id.encode("utf-8", "surrogatepass")]
     shares = []
     for subset in _subsets(len(problem.correct), k, seed_of_problem):
@@ -185,27 +186,21 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
     has_languages = any(sample.get("languages") for sample in samples)
     has_finish = all(sample.get("finish") for sample in samples)
     has_formats = any(_has_format(sample) is not None for sample in samples)
-    problems = []
-    for id, samples in by_id.items():
-        correct = [_correct(sample) for sample in samples]
-        correct_anywhere = [_correct_anywhere(sample) for sample in samples]
-        lengths = [int(_number(sample, "num_tokens")) for sample in samples if has_lengths]
-        one_language = [(sample.get("reward_language") or 0) > 0 for sample in samples if has_languages]
-        truncated = [sample["finish"] == "length" for sample in samples if has_finish]
-        has_format = [_has_format(sample) is not False for sample in samples if has_formats]
-        problem = Problem(
+    # A field that is unknown for the run is empty for every problem, so that all problems have the same metrics.
+    return [
+        Problem(
             id=id,
             answers=tuple(sample.get("extracted") or "" for sample in samples),
-            correct=tuple(correct),
-            correct_anywhere=tuple(correct_anywhere),
-            lengths=tuple(lengths),
-            one_language=tuple(one_language),
-            truncated=tuple(truncated),
-            has_format=tuple(has_format),
+            correct=tuple(map(_correct, samples)),
+            correct_anywhere=tuple(map(_correct_anywhere, samples)),
+            lengths=tuple(int(_number(sample, "num_tokens")) for sample in samples if has_lengths),
+            one_language=tuple((sample.get("reward_language") or 0) > 0 for sample in samples if has_languages),
+            truncated=tuple(sample["finish"] == "length" for sample in samples if has_finish),
+            has_format=tuple(_has_format(sample) is not False for sample in samples if has_formats),
             kind=samples[0].get("kind") or "math",
         )
-        problems.append(problem)
-    return problems
+        for id, samples in by_id.items()
+    ]
 
 
 def _correct(row: Mapping[str, Any]) -> bool:
@@ -283,6 +278,7 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
     differences = []
     for name, metric in _metrics(list(chain.from_iterable(pairs)), ks, seed).items():
         values = np.array([metric(our) - metric(their) for our, their in pairs])
+        # Differences of shares lie between -1 and 1.
         value, low, high = interval(values, seed, _range(name, -1))
         differences.append(Estimate(f"{name}{DIFFERENCE}", value, low, high, len(pairs), num_samples))
     return differences
@@ -327,6 +323,7 @@ def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None =
     ``bounds`` of the values, the interval then extends to the means that result if a share 1 - 0.025^(1/n) of the
     values were at a bound.
     """
+    # One value has no spread, so its interval is unknown.
     if len(values) < 2:
         return float(values.mean()), float("nan"), float("nan")
     if bounds is not None and (values == values[0]).all():
@@ -341,6 +338,7 @@ def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None =
     means = []
     # In blocks of 100, as all resamples at once may need too much memory.
     for _ in range(RESAMPLES // 100):
+        # Indices of shape (resamples, problems), each resample as large as the sample.
         drawn = random.integers(0, len(values), (100, len(values)))
         means.append(values[drawn].mean(1))
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
@@ -360,6 +358,7 @@ def compare(sides: Sequence[Side], ks: Sequence[int], seed: int = 0) -> list[dic
 
     Differences are computed for ``ks`` and every other k for which some model has a metric.
     """
+    # A dictionary, as a set has no order.
     keys = dict.fromkeys(chain.from_iterable(side.estimates for side in sides))
     ks = [*ks, *known_ks(metric for _, metric in keys)]
     differences = [_differences(side, sides[0], ks, seed) for side in sides]

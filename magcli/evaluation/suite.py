@@ -45,6 +45,7 @@ Defaults of the sampling are those of the recipe (section 6).
 
 import hashlib
 import importlib.util
+import json
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -116,6 +117,7 @@ class Suite:
         """The custom reward, as ``magcli.verify.custom`` names it; empty for answers and programs."""
         if self.verifier in VERIFIERS:
             return ""
+        # From the right, as the path of a file may have a colon too.
         module, colon, name = FUNCTIONS.get(self.verifier, self.verifier).rpartition(":")
         if module.endswith(".py"):
             module = str(self.folder / module)
@@ -138,6 +140,7 @@ def load(names: Sequence[str]) -> list[Suite]:
         for suite in _load(name):
             earlier, same = by_name.setdefault(suite.name, (name, suite))
             is_same_folder = same.folder.resolve() == suite.folder.resolve()
+            # The same suite twice is read once; system prompts are relative to its folder.
             if same.digest != suite.digest or not is_same_folder:
                 raise UsageError(
                     f"evaluate.suite: {earlier} and {name} are both called {suite.name}; rename one of them"
@@ -151,6 +154,7 @@ def _load(name: str) -> list[Suite]:
         return _parsed(path.stem, _text(path), path.parent)
     shipped = shipped_names()
     for base in shipped:
+        # A name may itself have a hyphen, so a base that fits is only a candidate.
         if name != base and not name.startswith(f"{base}-"):
             continue
         text = SHIPPED.joinpath(f"{base}.toml").read_text(encoding="utf-8")
@@ -217,6 +221,7 @@ def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suit
         sources=tuple(_source(name, source, verifier) for source in tables),
         sampling=_made(SamplingOptions, sampling, name),
         **options,
+        # Of the whole file, so all variants have the same.
         digest=hashlib.sha256(text.encode()).hexdigest(),
         folder=folder,
     )
@@ -261,6 +266,11 @@ def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
     return shape(**values)
 
 
+def json_column(column: Any) -> Any:
+    """The value of a column of lists or mappings, which tables store as JSON text."""
+    return json.loads(column) if isinstance(column, str) else column
+
+
 def require_ifeval() -> None:
     """Refuse if the checks of the verifier ``ifeval``, or the data of their sentence splitter, are missing.
 
@@ -275,6 +285,7 @@ def require_ifeval() -> None:
         raise EnvironmentFault(
             f"evaluate: the suite ifeval needs {missing[0]}; install its checks: pip install 'magcli[ifeval]'"
         )
+    # Part of an extra, as the checks are.
     import nltk
 
     try:
