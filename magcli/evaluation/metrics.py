@@ -257,10 +257,15 @@ def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> l
     num_samples = sum(len(problem.correct) for problem in problems)
     estimates = []
     for name, metric in _metrics(problems, ks, seed).items():
-        values = np.array([metric(problem) for problem in problems])
-        value, low, high = interval(values, seed, _range(name, 0))
-        estimates.append(Estimate(name, value, low, high, len(problems), num_samples))
+        values = [metric(problem) for problem in problems]
+        estimates.append(_estimate(name, values, num_samples, seed, lowest=0))
     return estimates
+
+
+def _estimate(metric: str, values: Sequence[float], num_samples: int, seed: int, *, lowest: float) -> Estimate:
+    """A metric from its value for each problem; ``lowest`` bounds a share."""
+    value, low, high = interval(np.array(values), seed, _range(metric, lowest))
+    return Estimate(metric, value, low, high, len(values), num_samples)
 
 
 def of_other_model(estimates: Iterable[Estimate]) -> list[Estimate]:
@@ -277,10 +282,9 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
     num_samples = sum(len(our.correct) for our, _ in pairs)
     differences = []
     for name, metric in _metrics(list(chain.from_iterable(pairs)), ks, seed).items():
-        values = np.array([metric(our) - metric(their) for our, their in pairs])
+        values = [metric(our) - metric(their) for our, their in pairs]
         # Differences of shares lie between -1 and 1.
-        value, low, high = interval(values, seed, _range(name, -1))
-        differences.append(Estimate(f"{name}{DIFFERENCE}", value, low, high, len(pairs), num_samples))
+        differences.append(_estimate(f"{name}{DIFFERENCE}", values, num_samples, seed, lowest=-1))
     return differences
 
 
@@ -425,10 +429,8 @@ def _cell(row: Mapping[str, Any] | None, name: str, sign: str) -> str:
     """A value or a difference with its interval; empty if there is none."""
     if row is None:
         return ""
-    if name:
-        value, low, high = row.get(name), row.get(f"{name}_low"), row.get(f"{name}_high")
-    else:
-        value, low, high = row.get("value"), row.get("low"), row.get("high")
+    prefix = f"{name}_" if name else ""
+    value, low, high = row.get(name or "value"), row.get(f"{prefix}low"), row.get(f"{prefix}high")
     if value is None:
         return ""
     unit = scale(row["metric"])

@@ -198,20 +198,21 @@ def _filled(value: Any, variant: str) -> Any:
     return value
 
 
-_SUITE_KEYS = {"about": str, "note": str, "system": str, "language": bool, "verifier": str}
+_SUITE_KEYS = {
+    **dict.fromkeys(("about", "note", "system"), str),
+    "language": bool,
+    "verifier": str,
+    # Tables, which are read by themselves.
+    "sampling": dict,
+    "source": list,
+}
 
 
 def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suite:
     rest = dict(table)
     sampling = rest.pop("sampling", {})
     tables = rest.pop("source", [])
-    options = {}
-    for key, kind in _SUITE_KEYS.items():
-        if key in rest:
-            options[key] = convert(kind, rest.pop(key), f"suite {name}: {key}")
-    if rest:
-        key = next(iter(rest))
-        raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, (*_SUITE_KEYS, 'sampling', 'source'))}")
+    options = _converted(_SUITE_KEYS, rest, name)
     if not options.get("verifier") or not tables:
         raise UsageError(f"suite {name}: it needs a verifier and at least one [[source]]")
     verifier = _verifier(options.pop("verifier"), name)
@@ -253,7 +254,11 @@ def _source(name: str, table: Mapping[str, Any], verifier: str) -> Source:
 
 def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
     """A dataclass from a table; keys and types are checked."""
-    kinds = field_types(shape)
+    return shape(**_converted(field_types(shape), table, name))
+
+
+def _converted(kinds: Mapping[str, Any], table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The values of a table by key, each of its kind; unknown keys are refused."""
     for key in table:
         if key not in kinds:
             raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, kinds)}")
@@ -263,7 +268,7 @@ def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
         if kind == tuple[str, ...] and isinstance(value, str):  # one text stands for a list of it
             value = [value]
         values[key] = convert(kind, value, f"suite {name}: {key}")
-    return shape(**values)
+    return values
 
 
 def json_column(column: Any) -> Any:

@@ -61,10 +61,7 @@ def description(schema: pa.Schema) -> list[str]:
 
 def what_is_missing(schema: pa.Schema) -> str:
     """What a table of its layout lacks, and where it is; empty if nothing is known."""
-    for layout in matching(schema):
-        if layout.missing:
-            return f"{layout.name} have no {layout.missing}"
-    return ""
+    return next((f"{layout.name} have no {layout.missing}" for layout in matching(schema) if layout.missing), "")
 
 
 def _own_column(schema: pa.Schema, role: str) -> str:

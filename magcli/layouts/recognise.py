@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from magcli.errors import DataError
 from magcli.layouts.table import LAYOUTS
-from magcli.layouts.types import COLUMNS, Layout, Place, column_of, has_path, options_present
+from magcli.layouts.types import COLUMNS, Layout, Place, column_of, options_present
 
 MAIN_ROLES = ("prompt", "answer", "tests", "completion")
 """Roles whose own column and another place contradict each other."""
@@ -34,10 +34,8 @@ class Reading:
     @property
     def main(self) -> str:
         """What is read, for messages: the first path."""
-        present = [path for path in self.paths if path]
-        if not present:
-            return "?"
-        return present[0].partition(":")[0].replace("[]", "")
+        # The first path is one that the table has; only the others may be missing.
+        return str(self.paths[0]).partition(":")[0].replace("[]", "")
 
 
 def matching(schema: pa.Schema) -> list[Layout]:
@@ -55,7 +53,7 @@ def matching(schema: pa.Schema) -> list[Layout]:
 def _matches(layout: Layout, schema: pa.Schema) -> bool:
     if any(name in schema.names for name in layout.without):
         return False
-    return all(has_path(schema, path) for path in layout.columns)
+    return all(options_present(schema, path) for path in layout.columns)
 
 
 def _recognised_by(layout: Layout, schema: pa.Schema) -> frozenset[str]:

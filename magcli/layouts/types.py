@@ -119,11 +119,6 @@ def column_of(path: str) -> str:
     return path.partition(":")[0].partition(".")[0].removesuffix("[]")
 
 
-def has_path(schema: pa.Schema, path: str) -> bool:
-    """Whether a table has a value at a path, or one of several."""
-    return bool(options_present(schema, path))
-
-
 def options_present(schema: pa.Schema, path: str) -> list[str]:
     """The alternatives of a path that a table has."""
     return [option for option in path.split("|") if _has(schema, option)]

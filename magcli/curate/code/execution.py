@@ -85,7 +85,6 @@ class ExclusiveRetry:
 
     def __init__(self) -> None:
         # One exclusive problem at a time, while the condition guards the count of shared ones.
-        self._exclusive_lock = threading.Lock()
         self._changed = threading.Condition()
         self._running = 0
         self._closed = False
@@ -117,17 +116,17 @@ class ExclusiveRetry:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        with self._exclusive_lock:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closed)
+            # Closed first, so that no more start while those that run come to their end.
+            self._closed = True
+            self._changed.wait_for(lambda: not self._running)
+        try:
+            yield
+        finally:
             with self._changed:
-                # Closed first, so that no more start while those that run come to their end.
-                self._closed = True
-                self._changed.wait_for(lambda: not self._running)
-            try:
-                yield
-            finally:
-                with self._changed:
-                    self._closed = False
-                    self._changed.notify_all()
+                self._closed = False
+                self._changed.notify_all()
 
 
 def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: ExclusiveRetry) -> list[Cell]:

@@ -83,13 +83,13 @@ class FunctionTests(NamedTuple):
         # A declaration may say what the values leave open, such as the elements of an empty list.
         hints = dict(self.function.parameters) if self.function else {}
         returns_hint = self.function.returns if self.function else UNKNOWN
-        values_of_parameters = zip(*self.arguments, strict=True)
-        types = []
-        for name, values in zip(self.names, values_of_parameters, strict=True):
-            types.append(common_type(values, hints.get(name, UNKNOWN)))
-        returns = common_type(self.values, returns_hint)
-        names = [name + "_" if name in _RESERVED else name for name in self.names]
-        return Signature(self.name, tuple(zip(names, types, strict=True)), returns)
+        parameters = []
+        # The values of each parameter in all tests.
+        for name, *values in zip(self.names, *self.arguments, strict=True):
+            type = common_type(values, hints.get(name, UNKNOWN))
+            free_name = f"{name}_" if name in _RESERVED else name
+            parameters.append((free_name, type))
+        return Signature(self.name, tuple(parameters), common_type(self.values, returns_hint))
 
 
 def tests_of_function(calls: Sequence[Call], prompt: str, codes: Iterable[str]) -> FunctionTests:

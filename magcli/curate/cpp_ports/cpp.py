@@ -204,6 +204,12 @@ class Signature(NamedTuple):
     parameters: tuple[tuple[str, Type], ...]
     returns: Type
 
+    @property
+    def called(self) -> str:
+        """The function where it is called; a method on a new object."""
+        owner, _, name = self.name.rpartition("::")
+        return f"{owner}().{name}" if owner else f"::{name}"
+
     def __str__(self) -> str:
         named = ", ".join(f"{type} {name}" for name, type in self.parameters)
         owner, _, name = self.name.rpartition("::")
@@ -220,10 +226,12 @@ def harness(signature: Signature) -> str:
         variable = f"magcli_argument_{number}"
         variables.append(variable)
         lines.append(f"    {type} {variable}{{}};\n    values.read({variable});")
-    owner, _, name = signature.name.rpartition("::")
-    called = f"{owner}().{name}" if owner else f"::{name}"
-    call = f"{called}({', '.join(variables)})"
-    return _filled("declared_main.cpp", ARGUMENTS="\n".join(lines), RETURNS=str(signature.returns), CALL=call)
+    return _filled(
+        "declared_main.cpp",
+        ARGUMENTS="\n".join(lines),
+        RETURNS=str(signature.returns),
+        CALL=f"{signature.called}({', '.join(variables)})",
+    )
 
 
 def generic_harness(signature: Signature) -> str:
@@ -231,13 +239,12 @@ def generic_harness(signature: Signature) -> str:
 
     They are deduced from the function itself or, if it is a template or overloaded, taken from the tests.
     """
-    owner, _, name = signature.name.rpartition("::")
     return _filled(
         "generic_main.cpp",
         COUNT=str(len(signature.parameters)),
-        NAME=signature.name if owner else f"::{name}",
+        NAME=signature.name if "::" in signature.name else f"::{signature.name}",
         TYPES=", ".join(str(type) for _, type in signature.parameters),
-        CALL=f"{owner}().{name}" if owner else f"::{name}",
+        CALL=signature.called,
     )
 
 
