@@ -218,13 +218,7 @@ def num_copies(mean: float, *, key: str, seed: int) -> int:
 
 
 def num_instructions(others: int, fraction: float) -> int:
-    """How many instruction rows make up ``fraction`` of the mix with ``others`` other rows.
-
-    Raises:
-        ValueError: the fraction is not in [0, 1).
-    """
-    if not 0 <= fraction < 1:
-        raise ValueError(f"the fraction of instructions must be in [0, 1), got {fraction}")
+    """How many instruction rows make up ``fraction``, in [0, 1), of the mix with ``others`` other rows."""
     # The number n for which n / (n + others) is the fraction.
     return round(others * fraction / (1 - fraction))
 

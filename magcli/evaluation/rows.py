@@ -211,13 +211,8 @@ def _satisfies(suite: str, where: Mapping[str, Any], row: Row) -> bool:
 
 def _matches(rule: Any, value: Any) -> bool:
     match rule:
-        # The case with both keys first, as a pattern also matches mappings with more.
-        case {"min": low, "max": high}:
-            return _between(low, value, high)
-        case {"min": low}:
-            return _between(low, value, None)
-        case {"max": high}:
-            return _between(None, value, high)
+        case {"min": _} | {"max": _}:
+            return _between(rule.get("min"), value, rule.get("max"))
         case {"not": list(others)}:
             return value not in others
         case list():

@@ -84,7 +84,7 @@ class ExclusiveRetry:
     """
 
     def __init__(self) -> None:
-        # One exclusive problem at a time, while the condition guards the count of shared ones.
+        # Guards how many problems run side by side, and whether one runs alone.
         self._changed = threading.Condition()
         self._running = 0
         self._closed = False

@@ -68,12 +68,13 @@ _NAMES: Mapping[Kind, str] = {
 }
 _NUMBERS: tuple[Kind, ...] = ("int", "long", "double")
 _HINTS: Mapping[str, Kind] = {"bool": "bool", "int": "int", "float": "double", "str": "string"}
-_GENERIC: Mapping[str, Kind] = {
-    **dict.fromkeys(("list", "List", "Sequence", "Iterable"), "list"),
-    **dict.fromkeys(("set", "Set", "frozenset"), "set"),
-    **dict.fromkeys(("dict", "Dict", "Mapping"), "map"),
-    "Optional": "optional",
+_GENERIC: Mapping[str, Type] = {
+    **dict.fromkeys(("list", "List", "Sequence", "Iterable"), Type("list", (UNKNOWN,))),
+    **dict.fromkeys(("set", "Set", "frozenset"), Type("set", (UNKNOWN,))),
+    **dict.fromkeys(("dict", "Dict", "Mapping"), Type("map", (UNKNOWN, UNKNOWN))),
+    "Optional": Type("optional", (UNKNOWN,)),
 }
+"""The types of generic annotations without their arguments."""
 
 
 def common_type(values: Iterable[Any], hint: Type = UNKNOWN) -> Type:
@@ -97,9 +98,7 @@ def annotation_type(node: ast.expr | None) -> Type:
         case ast.Name(name) if name in _HINTS:
             return Type(_HINTS[name])
         case ast.Attribute(_, name) | ast.Name(name) if name in _GENERIC:
-            kind = _GENERIC[name]
-            num_parts = 2 if kind == "map" else 1
-            return Type(kind, (UNKNOWN,) * num_parts)
+            return _GENERIC[name]
         case ast.Subscript(ast.Name(name) | ast.Attribute(_, name), part):
             parts = part.elts if isinstance(part, ast.Tuple) else [part]
             return _generic(name, [annotation_type(argument) for argument in parts], parts)
@@ -115,11 +114,8 @@ def _generic(name: str, parts: list[Type], nodes: list[ast.expr]) -> Type:
         if len(nodes) == 2 and isinstance(nodes[1], ast.Constant) and nodes[1].value is ...:
             return Type("list", (parts[0],))
         return Type("tuple", tuple(parts))
-    kind = _GENERIC.get(name)
-    num_parts = 2 if kind == "map" else 1
-    if kind is None or len(parts) != num_parts:
-        return UNKNOWN
-    return Type(kind, tuple(parts))
+    bare = _GENERIC.get(name, UNKNOWN)
+    return Type(bare.kind, tuple(parts)) if len(parts) == len(bare.parts) else UNKNOWN
 
 
 def _of(value: Any) -> Type:

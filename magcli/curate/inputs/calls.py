@@ -106,8 +106,8 @@ def shape_of(values: Sequence[Any]) -> Shape:
 def _range(values: Sequence[float]) -> tuple[float, float]:
     """From the minimum, or 1 if it is positive, to twice the maximum, without changing signs."""
     lowest, highest = min(values, default=0), max(values, default=0)
-    # Up to 10 at least, so that small examples do not keep all new values small.
     low = 2 * lowest if lowest < 0 else min(lowest, 1)
+    # Up to 10 at least, so that small examples do not keep all new values small.
     high = highest if highest < 0 else max(2 * highest, 10)
     return low, high
 

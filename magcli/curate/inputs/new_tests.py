@@ -310,7 +310,7 @@ def outcome_columns(made: NewTests, programs: Mapping[str, int] | None) -> dict[
 
 def candidates(plan: RunPlan, prompt: str, printed: Iterable[str], seed: str) -> Iterator[Candidate]:
     """Mutations and printed inputs alternating; deterministic for a seed, possibly infinite."""
-    # The same order as in ``zip_longest``.
+    # In the order of each pair.
     origins: tuple[Origin, Origin] = ("mutation", "generator")
     for pair in zip_longest(mutations(plan, prompt, seed), printed):
         for text, origin in zip(pair, origins, strict=True):
