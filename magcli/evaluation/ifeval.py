@@ -57,10 +57,8 @@ def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THIN
     answer = thoughts.answer(completion).strip()
     strict = _checks.test_instruction_following_strict(example, answer)
     loose = _checks.test_instruction_following_loose(example, answer)
-    broken = []
-    for name, is_followed in zip(names, strict.follow_instruction_list, strict=True):
-        if not is_followed:
-            broken.append(name)
+    followed = zip(names, strict.follow_instruction_list, strict=True)
+    broken = [name for name, is_followed in followed if not is_followed]
     return {
         "total": float(strict.follow_all_instructions),
         "correct_anywhere": loose.follow_all_instructions,

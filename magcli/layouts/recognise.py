@@ -58,10 +58,7 @@ def _matches(layout: Layout, schema: pa.Schema) -> bool:
 
 def _recognised_by(layout: Layout, schema: pa.Schema) -> frozenset[str]:
     """The columns of a table by which it has a layout."""
-    columns: set[str] = set()
-    for path in layout.columns:
-        columns.update(column_of(option) for option in options_present(schema, path))
-    return frozenset(columns)
+    return frozenset(column_of(option) for path in layout.columns for option in options_present(schema, path))
 
 
 def readings(schema: pa.Schema, wanted: Collection[str], *, natively: bool = False) -> list[Reading]:

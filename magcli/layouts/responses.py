@@ -436,11 +436,10 @@ def _parsed(text: str) -> Any:
 
 def _is_conversation(values: Sequence[Any]) -> bool:
     """Whether a list is messages that end with the assistant's, or items of a response."""
-    objects = [value for value in values if isinstance(value, Mapping)]
-    if not objects or len(objects) < len(values):
+    if not values or not all(isinstance(value, Mapping) for value in values):
         return False
-    roles = [role_of(value) for value in objects]
-    has_content = all("content" in value or "summary" in value for value in objects)
+    roles = [role_of(value) for value in values]
+    has_content = all("content" in value or "summary" in value for value in values)
     # A list of objects with other roles is an answer in JSON.
     are_known = all(role in ("system", "user", "assistant", "tool", "?") for role in roles)
     return has_content and are_known and roles[-1] == "assistant"
@@ -451,14 +450,13 @@ def _is_response(value: Mapping[str, Any]) -> bool:
     match value:
         case {"object": str(name)} if name in API_OBJECTS:
             return True
-        case {"choices": [{"message": Mapping()}, *_]} | {"choices": [{"text": str(), "finish_reason": _}, *_]}:
-            return True
-        case {"type": "message", "role": "assistant", "content": list()}:
-            return True
-        case {"candidates": [{"content": {"parts": list()}}, *_]}:
-            return True
-        case {"role": "assistant", "content": str() | list()}:
-            return True
-        case {"custom_id": _, "response": Mapping()} | {"message": {"role": "assistant", "content": _}}:
+        case (
+            {"choices": [{"message": Mapping()}, *_]}
+            | {"choices": [{"text": str(), "finish_reason": _}, *_]}
+            | {"candidates": [{"content": {"parts": list()}}, *_]}
+            | {"role": "assistant", "content": str() | list()}
+            | {"message": {"role": "assistant", "content": _}}
+            | {"custom_id": _, "response": Mapping()}
+        ):
             return True
     return False

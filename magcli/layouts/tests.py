@@ -265,12 +265,8 @@ def is_installed(module: str) -> bool:
 
 def _methods_called(function: ast.FunctionDef) -> Counter[str]:
     """How often methods or other attributes of each name are used."""
-    counts: Counter[str] = Counter()
-    for node in ast.walk(function):
-        match node:
-            case ast.Attribute(value=ast.Name(id=name)):
-                counts[name] += 1
-    return counts
+    attributes = (node for node in ast.walk(function) if isinstance(node, ast.Attribute))
+    return Counter(node.value.id for node in attributes if isinstance(node.value, ast.Name))
 
 
 def _function_asserts(function: ast.FunctionDef) -> Iterator[str]:

@@ -108,10 +108,7 @@ class Layout:
 
 def _columns_of(paths: Iterable[str]) -> frozenset[str]:
     """The columns that paths, with all their alternatives, begin in."""
-    columns: set[str] = set()
-    for path in paths:
-        columns.update(column_of(option) for option in path.split("|"))
-    return frozenset(columns)
+    return frozenset(column_of(option) for path in paths for option in path.split("|"))
 
 
 def column_of(path: str) -> str:

@@ -335,14 +335,15 @@ def _counted(
     rows: Sequence[tuple[Words, Mapping[int, int]]], states: Sequence[_State], next_slot: int
 ) -> Iterator[Line]:
     """Lines whose number of words is an integer read before or at their beginning."""
-    min_words = min(len(words) for words, _ in rows)
+    lengths = [len(words) for words, _ in rows]
     # Up to two values may precede the counted ones.
-    for width in range(min(2, min_words) + 1):
+    for width in range(min(2, *lengths) + 1):
+        # If no line has two values after its head, their number tells nothing.
+        if max(lengths) - width < 2:
+            return
         head = tuple(range(next_slot, next_slot + width))
-        longest_tail = max(len(words) for words, _ in rows) - width
         for size in [*_sizes(states), *map(Size, head)]:
-            # If no line has two values after its head, their number tells nothing.
-            if longest_tail >= 2 and all(_fits(words, head, size, scope) for words, scope in rows):
+            if all(_fits(words, head, size, scope) for words, scope in rows):
                 yield Line(head, next_slot + width, size)
 
 
