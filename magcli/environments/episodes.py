@@ -7,7 +7,7 @@ other sequences have the slot. The next turn is a request whose prompt is all to
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -155,13 +155,10 @@ class Episodes:
         if left < 1:
             return None
         stream = self.sampler.sample((*first.prompt, *tokens), replace(sampling, max_tokens=left), seeds=[seed])
-        try:
+        with suppress(PromptTooLong):
             # Closed at once, as the sampler frees what a request holds with its stream.
             async with aclosing(stream) as turns:
-                async for turn in turns:
-                    return turn
-        except PromptTooLong:
-            pass
+                return await anext(turns, None)
         return None
 
 

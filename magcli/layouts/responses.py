@@ -109,10 +109,7 @@ def of_traces(traces: Any) -> Said:
     Raises:
         Unreadable: they are of several agents.
     """
-    listed = _of_one_agent(traces)
-    if not listed:
-        return {"completion": [], "thoughts": []}
-    return _joined([_last_said(path_of(trace)) for trace in listed])
+    return _joined([_last_said(path_of(trace)) for trace in _of_one_agent(traces)])
 
 
 def turns_of_traces(traces: Any, task: Any = None, episode: Any = None) -> list[Any]:

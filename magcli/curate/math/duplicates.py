@@ -179,7 +179,7 @@ def components(shingles: Sequence[frozenset[str]], similarity: float) -> list[li
 def _groups(digests: "array[int]", rows: Sequence[int]) -> Iterator[list[int]]:
     """Groups of at least two rows with equal digests, by sorting."""
     chosen = np.asarray(rows, np.int64)
-    values = np.frombuffer(digests, np.uint64)[chosen] if len(chosen) else np.zeros(0, np.uint64)
+    values = np.asarray(digests)[chosen]
     order = np.argsort(values, kind="stable")
     # Where the next digest begins.
     edges = np.flatnonzero(np.diff(values[order])) + 1
