@@ -18,6 +18,7 @@ def instruction(path: Path | None) -> str:
         EnvironmentFault: the file cannot be read.
         UsageError: it lacks the placeholder.
     """
+    # Both kinds of paths have ``read_text``.
     source = files("magcli.curate").joinpath("translate.txt") if path is None else path
     try:
         text = source.read_text(encoding="utf-8").strip()

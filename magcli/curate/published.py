@@ -19,7 +19,8 @@ from magcli.layouts.names import (
     TRACE_VERDICTS,
     WORKED,
 )
-from magcli.layouts.readers import as_text
+from magcli.layouts.readers import as_text, with_input
+from magcli.layouts.responses import ROLES
 from magcli.model.chat.messages import text_of, thoughts_of, without_thoughts
 from magcli.model.chat.thoughts import THINK, ThoughtForm, rewritten
 
@@ -31,19 +32,21 @@ BOOLEANS = {
     **dict.fromkeys(("false", "0", "0.0", "no"), False),
 }
 """Verdicts in lower case."""
-ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+
 OPEN_THOUGHTS = ("<|begin_of_thought|>", "<|end_of_thought|>", "<|begin_of_solution|>", "<|end_of_solution|>")
 """Markers of OpenThoughts."""
 
 
 def readable(names: Sequence[str], answer: str | None = None) -> bool:
     """Whether a table with these columns may hold traces; in column ``answer`` a worked solution may precede it."""
+    # What a row needs besides its prompt.
     texts = _first((*TRACE_COMPLETIONS, *WORKED), names) or answer
     return bool(_first(CONVERSATIONS, names)) or bool(_first(TRACE_PROMPTS, names) and texts)
 
 
 def columns_read(names: Sequence[str], answer: str | None = None) -> list[str]:
     """The columns to read; tokens and log-probs of rollouts are large and not needed."""
+    # What decides about a trace, what its drop reasons name, and what identifies it.
     metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source", "kind", answer, *WORKED)
     synonyms = (TRACE_PROMPTS, TRACE_COMPLETIONS, TRACE_THOUGHTS, CONVERSATIONS)
     chosen = [_first(columns, names) for columns in synonyms]
@@ -58,6 +61,7 @@ def check_distinct(names: Sequence[str]) -> None:
     """
     if _first(CONVERSATIONS, names):
         return
+    # A solution beside a completion is no second one: it is the reference.
     samples = [name for name in TRACE_COMPLETIONS if name not in WORKED]
     synonyms = {"prompt": TRACE_PROMPTS, "completion": samples, "reasoning_content": TRACE_THOUGHTS}
     for role, columns in synonyms.items():
@@ -72,6 +76,7 @@ def texts_of(row: Row) -> Iterator[Any]:
     for column in (*TRACE_COMPLETIONS, *CONVERSATIONS):
         value = row.get(column)
         items = value if isinstance(value, list) else [value]
+        # Samples are texts, or messages of a conversation.
         for item in items:
             if not isinstance(item, Mapping):
                 yield item
@@ -79,20 +84,21 @@ def texts_of(row: Row) -> Iterator[Any]:
                 yield item.get("content", item.get("value"))
 
 
-def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> Iterator[dict[str, Any]]:
+def traces_of(row: Row, form: ThoughtForm = THINK) -> Iterator[dict[str, Any]]:
     """Convert a row to traces: ``messages``, or ``prompt`` and ``completion``; ``correct`` if there is a verdict.
 
     Thoughts are written in ``form``, also those that the table has in another form.
 
     A verdict that is neither true nor false becomes ``unclear``. Each of several samples is a trace, with its index as
-    ``sample``. The trace of a worked solution has its ``answer``, from that column if there is one, and ``own_answer``,
-    at which the solution itself arrives. A row without any of these has neither messages nor a completion.
+    ``sample``. The trace of a worked solution has its ``answer``, the row's if it has one, and ``own_answer``, at which
+    the solution itself arrives. A row without any of these has neither messages nor a completion.
     """
     names = [name for name, value in row.items() if value is not None]
     turns = _first(CONVERSATIONS, names)
     if turns:
         yield _conversation(row, turns, names, form)
         return
+    # magcli's own columns come first, also if the completion is null.
     is_completion = row.get("prompt") is not None and "completion" in row
     prompt = "prompt" if is_completion else _first(TRACE_PROMPTS, names)
     column = "completion" if is_completion else _first(TRACE_COMPLETIONS, names)
@@ -100,8 +106,9 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     converted = (*TRACE_COMPLETIONS, *TRACE_VERDICTS, *TRACE_THOUGHTS)
     plain = {name: value for name, value in row.items() if name not in converted}
     plain["prompt"] = _prompt(row, prompt) if prompt else None
+    # Programs are no worked solutions: their thoughts would be code.
     may_be_worked = column in (None, *WORKED) and row.get("kind") != "code"
-    worked = worked_solution(row, answer, form) if may_be_worked else None
+    worked = worked_solution(row, form) if may_be_worked else None
     if worked is not None:
         yield plain | worked
         return
@@ -109,6 +116,7 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     verdict_column = _first(TRACE_VERDICTS, names) or ""
     num_samples = len(samples) if isinstance(samples, list) else 1
     verdicts = _verdicts(row.get(verdict_column), num_samples)
+    # Whether scores are verdicts shows only once all rows are read.
     if verdict_column == "score":
         plain |= _score(row["score"])
     if not isinstance(samples, list):
@@ -128,25 +136,19 @@ def _conversation(row: Row, turns: str, names: Sequence[str], form: ThoughtForm)
     """The trace of a row with a conversation in column ``turns``."""
     plain = {name: value for name, value in row.items() if name not in TRACE_VERDICTS}
     messages = _messages(row[turns], row.get("system"), form)
+    # Several verdicts belong to samples, of which a conversation has none.
     verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
     return {**plain, "messages": messages, **_verdict(verdict)}
 
 
 def _first(candidates: Sequence[str], names: Sequence[str]) -> str | None:
     """The first of the candidates that is among the names."""
-    for name in candidates:
-        if name in names:
-            return name
-    return None
+    return next((name for name in candidates if name in names), None)
 
 
 def _prompt(row: Row, column: str) -> Any:
     """The prompt; for an instruction (Alpaca) followed by the column ``input``."""
-    prompt = row[column]
-    context = row.get("input")
-    if column == "instruction" and isinstance(prompt, str) and isinstance(context, str) and context.strip():
-        return f"{prompt}\n\n{context}"
-    return prompt
+    return with_input(row[column], row.get("input")) if column == "instruction" else row[column]
 
 
 def _messages(turns: Any, system: Any, form: ThoughtForm) -> list[dict[str, Any]]:
@@ -194,6 +196,7 @@ def _role(turn: Mapping[str, Any]) -> Any:
 def _with_tags(text: Any, form: ThoughtForm) -> Any:
     """Text with the markers of OpenThoughts replaced by the tags of the form."""
     if isinstance(text, str) and OPEN_THOUGHTS[0] in text:
+        # The form marks only thoughts, so the markers of the solution become nothing.
         for theirs, ours in zip(OPEN_THOUGHTS, (form.opening, form.ending, "", ""), strict=True):
             text = text.replace(theirs, ours)
     return text

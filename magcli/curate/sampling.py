@@ -11,7 +11,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,6 +70,7 @@ async def sample_problem(
         DataError: an image cannot be loaded.
     """
     indices = range(plan.samples) if indices is None else indices
+    # By index, so that a sample is the same in whatever wave it is drawn.
     seeds = [sample_seed(plan.seed, row["id"], index) for index in indices]
     messages, images = to_messages(row["prompt"], plan.system), images_of(row)
     if plan.episodes is not None:
@@ -113,13 +114,7 @@ class SamplingCost:
 
     def counts(self) -> dict[str, int]:
         """All counts, rounded to integers."""
-        return {
-            "problems": self.problems,
-            "samples": self.samples,
-            "tokens": self.tokens,
-            "samples_saved": self.samples_saved,
-            "tokens_saved": round(self.tokens_saved),
-        }
+        return {name: round(count) for name, count in asdict(self).items()}
 
 
 NextWave = Callable[[Sequence["Reward"]], Awaitable[int]]
@@ -145,6 +140,7 @@ async def sample_in_waves(
         wave = await next_wave(rewards)
         if not wave:
             break
+        # The last wave is cut to the samples that the plan allows.
         indices = range(len(samples), min(len(samples) + wave, plan.samples))
         more = await sample_problem(generator, row, plan, indices)
         samples += more
@@ -158,6 +154,7 @@ async def grade_samples(
     """Grade the samples of a problem."""
 
     async def graded(sample: Sample) -> "Reward":
+        # An environment that judges has given it already.
         if sample.reward is not None:
             return sample.reward
         return await grader.reward(sample.completion.text, sample.completion.num_tokens, row, rule)
@@ -177,6 +174,7 @@ def completion_columns(samples: Sequence[Sample]) -> pa.RecordBatch:
     arrays = [pa.array(values, field.type) for values, field in zip(columns, COMPLETION, strict=True)]
     if not any(sample.messages for sample in samples):
         return pa.RecordBatch.from_arrays(arrays, schema=COMPLETION)
+    # Only role and content, which is what the column has.
     conversations = []
     for sample in samples:
         turns = [{"role": turn["role"], "content": turn["content"]} for turn in sample.messages]
@@ -199,6 +197,7 @@ def _image_values(row: Mapping[str, Any]) -> list[Any]:
     """The images of a row in any of the forms that a table may have, without nulls."""
     images = row.get(IMAGES)
     if images is None:
+        # MMMU has one column an image, most of them null.
         images = [row.get(name) for name in (*NUMBERED_IMAGES, DECODED_IMAGE)]
     elif not isinstance(images, list):
         images = [images]
@@ -207,6 +206,7 @@ def _image_values(row: Mapping[str, Any]) -> list[Any]:
 
 def _image(value: Any, where: str) -> bytes:
     if isinstance(value, Mapping):
+        # `datasets` has either, the other is null.
         value = value.get("bytes") or value.get("path")
     if isinstance(value, bytes):
         return value

@@ -31,6 +31,7 @@ def read_strict(path: Path) -> Source:
         if errors:
             raise DataError(f"{path} has unreadable lines: {errors[0]}; fix or remove them")
 
+    # Errors come up while rows are read, so they can only be raised after them.
     source.rows = checked(source.rows)
     return source
 
@@ -45,6 +46,7 @@ def read_lenient(path: Path, warn: Callable[[str], None]) -> Source:
     refuse = table.refuse_lost(str(path))
 
     def count(location: str, reason: str, excerpt: str) -> None:
+        # Raises for another encoding, which would lose every line.
         refuse(location, reason, excerpt)
         errors[reason] += 1
 
@@ -86,6 +88,7 @@ class SpilledBatches:
     def __init__(self, schema: pa.Schema) -> None:
         self._folder = Path(tempfile.gettempdir())
         with durable.disk_errors(self._folder):
+            # Closed by ``close``, as it outlives this method.
             self.file = tempfile.TemporaryFile()  # noqa: SIM115
         self._writer = pa.ipc.new_stream(self.file, schema)
 
@@ -121,7 +124,9 @@ class SpilledRows:
         Raises:
             OSError: the temporary folder is full.
         """
+        # Texts of a table may have unpaired surrogates.
         line = json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        # A read in between has moved the position.
         self._file.seek(self._starts[-1])
         self._file.write(line)
         self._starts.append(self._starts[-1] + len(line))

@@ -19,6 +19,8 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from magcli.curate.math.words import hashed_ngrams, jaccard
+
 DropReason = Literal["ungradable", "early-step", "wrong", "cut", "short", "near-identical", "surplus"]
 Same = Callable[[int, int], bool]
 """Whether two rows, by number, are near-duplicates."""
@@ -91,38 +93,35 @@ def select(
     per_problem: int = 4,
     hardest: float = 1.0,
     same: Same | None = None,
-    pass_rates: Mapping[str, float] | None = None,
 ) -> Selection:
     """Select traces; those without a verdict are exempt from all rules except near-duplicates.
 
     Args:
-        candidates: All completions, including wrong ones, which determine the pass rates.
+        candidates: All completions, including wrong ones: those from ``from_step`` on determine the pass rates.
         seed: Seed of the selection.
         from_step: Rollouts of earlier steps are dropped (their chains of thought are short).
         shortest: Fraction of correct completions to drop as too short; the length at that quantile is kept.
         per_problem: Maximum number of graded traces per problem.
         hardest: Average copies of a trace whose problem is almost never solved; see :func:`mean_copies`.
         same: Whether two rows of a problem are near-duplicates, of which one is kept.
-        pass_rates: By problem; by default computed from the candidates from ``from_step`` on.
     """
     dropped: dict[int, DropReason] = {}
     gradable = _filter(candidates, lambda trace: trace.gradable, "ungradable", dropped)
     late = _filter(gradable, lambda trace: trace.step is None or trace.step >= from_step, "early-step", dropped)
     # Before wrong completions are dropped, as they determine the pass rates.
-    rates = pass_rates or measured_pass_rates(late)
+    pass_rates = measured_pass_rates(late)
     right = _filter(late, lambda trace: trace.correct is not False, "wrong", dropped)
     whole = _filter(right, lambda trace: not trace.cut, "cut", dropped)
+    # After truncated ones are dropped, whose lengths are the limit's.
     lengths_of_correct = [trace.num_tokens for trace in whole if trace.correct]
     min_tokens = quantile(lengths_of_correct, shortest)
     long = _filter(whole, lambda trace: trace.correct is None or trace.num_tokens >= min_tokens, "short", dropped)
     chosen = bounded(long, dropped, per_problem=per_problem, seed=seed, same=same)
     copies: dict[int, int] = {}
     for row, trace in chosen.items():
-        if trace.correct is None:
-            mean = 1.0
-        else:
-            pass_rate = rates.get(trace.problem, 1.0)
-            mean = mean_copies(pass_rate, hardest=hardest)
+        mean = 1.0
+        if trace.correct is not None:
+            mean = mean_copies(pass_rates[trace.problem], hardest=hardest)
         copies[row] = num_copies(mean, key=trace.key, seed=seed)
     return Selection(copies, dropped)
 
@@ -158,6 +157,7 @@ def quantile(lengths: Sequence[int], share: float) -> int:
     """The length such that at most the fraction ``share`` of the lengths is shorter; 0 without lengths."""
     if not lengths:
         return 0
+    # A share of 1 would index past the end.
     index = min(len(lengths) - 1, math.floor(share * len(lengths)))
     return sorted(lengths)[index]
 
@@ -179,6 +179,7 @@ def bounded(
         by_problem[candidate.problem].append(candidate)
     chosen: dict[int, Candidate] = {}
     for group in by_problem.values():
+        # Ties of hashes are broken by the key, so that the order of rows never counts.
         group.sort(key=lambda candidate: (unit(seed, "trace", candidate.key), candidate.key))
         for candidate in _distinct(group, dropped, per_problem, same):
             chosen[candidate.row] = candidate
@@ -192,6 +193,7 @@ def _distinct(
     kept: list[Candidate] = []
     graded = 0
     for candidate in group:
+        # Ungraded ones are exempt, as ``correct`` is None.
         if candidate.correct and graded == per_problem:
             dropped[candidate.row] = "surplus"
         elif same is not None and any(same(candidate.row, other.row) for other in kept):
@@ -216,13 +218,7 @@ def num_copies(mean: float, *, key: str, seed: int) -> int:
 
 
 def num_instructions(others: int, fraction: float) -> int:
-    """How many instruction rows make up ``fraction`` of the mix with ``others`` other rows.
-
-    Raises:
-        ValueError: the fraction is not in [0, 1).
-    """
-    if not 0 <= fraction < 1:
-        raise ValueError(f"the fraction of instructions must be in [0, 1), got {fraction}")
+    """How many instruction rows make up ``fraction``, in [0, 1), of the mix with ``others`` other rows."""
     # The number n for which n / (n + others) is the fraction.
     return round(others * fraction / (1 - fraction))
 
@@ -236,6 +232,7 @@ def sample(keys: Iterable[str], count: int, *, seed: int) -> dict[int, int]:
 
 def mix(copies: Mapping[str, Mapping[int, int]], *, seed: int) -> list[Pick]:
     """All copies of the selected rows of the named tables, deterministically shuffled."""
+    # Copies of a row are apart in the mix, as each has a hash of its own.
     picks = []
     for source, copies_of_rows in copies.items():
         for row, num in copies_of_rows.items():
@@ -245,6 +242,7 @@ def mix(copies: Mapping[str, Mapping[int, int]], *, seed: int) -> list[Pick]:
 
 def unit(seed: int, *parts: str) -> float:
     """A number in [0, 1) that depends only on the seed and the parts."""
+    # A separator that parts do not have, so that others never give the same text.
     text = "\x1f".join((str(seed), *parts))
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     # 53 bits are what a float holds exactly; more could round up to 1.
@@ -253,15 +251,7 @@ def unit(seed: int, *parts: str) -> float:
 
 def ngrams(text: str) -> frozenset[int]:
     """Hashes of all n-grams of words and punctuation, ignoring case and spaces; a shorter text is one n-gram."""
-    words = WORD.findall(text.lower())
-    num_ngrams = max(1, len(words) - NGRAM + 1)
-    return frozenset(hash(tuple(words[start : start + NGRAM])) for start in range(num_ngrams))
-
-
-def overlap(one: frozenset[int], other: frozenset[int]) -> float:
-    """Jaccard similarity."""
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared)
+    return hashed_ngrams(WORD.findall(text.lower()), NGRAM)
 
 
 def near_duplicates(text_of: Callable[[int], str], min_overlap: float) -> Callable[[int, int], bool]:
@@ -274,7 +264,7 @@ def near_duplicates(text_of: Callable[[int], str], min_overlap: float) -> Callab
     def of(key: int) -> frozenset[int]:
         return ngrams(text_of(key))
 
-    return lambda one, other: overlap(of(one), of(other)) >= min_overlap
+    return lambda one, other: jaccard(of(one), of(other)) >= min_overlap
 
 
 def shares(rows: Iterable[MixedRow]) -> dict[str, Share]:
@@ -283,6 +273,7 @@ def shares(rows: Iterable[MixedRow]) -> dict[str, Share]:
     for row in rows:
         share = by_source.setdefault(row.source, Share())
         share.rows += 1
+        # Each row has one first copy.
         share.distinct += row.copy == 0
         share.length += row.length
         share.weight += row.weight

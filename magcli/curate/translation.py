@@ -37,6 +37,7 @@ _LENGTH_RATIOS = {"zh": (0.15, 0.9)}
 """Ratio of letters in translation and original; MGSM has 0.64 to 1.5, in Chinese 0.25 to 0.63."""
 _SLACK = 12
 """Tolerance in letters: *What is* may become *Quelle est la valeur de*."""
+# Code in fences or backticks, figures in Asymptote, and links: all of it stays as it is.
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]{1,400}`|\[asy\].*?(?:\[/asy\]|\Z)|\b[a-z]{3,6}://\S+", re.DOTALL)
 _FORMULA = re.compile(
     r"\\begin\{(?P<of>\w+\*?)\}.*?(?:\\end\{(?P=of)\}|\Z)|\$\$[^$]*\$\$"
@@ -45,8 +46,11 @@ _FORMULA = re.compile(
     re.DOTALL,
 )
 """Dollar signs as in ``magcli.verify.language``; a price before its sign, *0,10 $.*, does not open a formula."""
+# $..$ may become \(..\).
 _DELIMITERS = re.compile(r"\A(?:\$\$?|\\\[|\\\()|(?:\$\$?|\\\]|\\\))\Z")
+# Words in a formula are translated; with digits they count as mathematics.
 _TEXT_IN_FORMULA = re.compile(r"\\(?:text|textbf|textit|emph|textrm|mbox|mathrm|operatorname)\s*\{[^{}\d$]*\}")
+# Lines that begin as Python or C do.
 _UNFENCED_CODE = re.compile(r"^(?:def \w+\(|class \w+\s*[:({]|#include\b|from \w+ import\b|import \w+$)", re.MULTILINE)
 _ENGLISH_WORDS = frozenset((
     "the", "there", "how", "does", "each", "and", "of", "with", "which", "many", "much", "what", "their", "they", "who",
@@ -55,6 +59,7 @@ _ENGLISH_WORDS = frozenset((
 """English words that no language in ``NAMES`` has; one of them reveals a half-translated text, which a language
 classifier misses. Among the human translations in MGSM and MMATH one contains such a word, by mistake."""
 _QUESTION = re.compile(r"[?？]")
+# Words of an answer that are mathematics: functions, and what is left of LaTeX commands.
 _MATHEMATICAL = re.compile(r"sqrt|pi|(?:arc|a)?(?:sin|cos|tan)|cot|sec|csc|log|ln|exp|frac|inf|infty|infinity|oo|mod")
 EXISTING = "existing_translation"
 """The column with an existing translation until it is checked."""
@@ -71,6 +76,7 @@ class LanguageChoice(NamedTuple):
 
     def of(self, id: str) -> str | None:
         """The target language of a row; None if it is not translated."""
+        # The empty language decides whether, the others into which one.
         if _hash(id, "") >= self.fraction:
             return None
         return max(self.languages, key=lambda language: _hash(id, language))
@@ -96,6 +102,7 @@ def translated(completion: Completion, thoughts: ThoughtForm = THINK) -> str:
 
 def untranslatable(prompt: str, answer: str) -> Untranslatable | None:
     """Why a problem cannot be translated; None if it can."""
+    # Code without marks would be translated like prose.
     if _UNFENCED_CODE.search(_CODE.sub(" ", prompt)):
         return "bare-code"
     detected = languages.detect(prompt)
@@ -114,6 +121,7 @@ def defect(original: str, text: str, language: str) -> Defect | None:
         return "empty"
     if _spans(_CODE, original) != _spans(_CODE, text):
         return "code"
+    # Code is compared already, and its signs are no formulas or numbers.
     before, after = _CODE.sub(" ", original), _CODE.sub(" ", text)
     if _spans(_FORMULA, before) != _spans(_FORMULA, after):
         return "latex"
@@ -128,6 +136,7 @@ def defect(original: str, text: str, language: str) -> Defect | None:
         return "language"
     low, high = _LENGTH_RATIOS.get(language, _LENGTH_RATIO)
     num_letters = len(languages.prose_words(before))
+    # The slack is in letters, so that it only matters for short texts.
     is_plausible = low * num_letters - _SLACK <= len(words) <= high * num_letters + _SLACK
     return None if is_plausible else "length"
 
@@ -161,6 +170,7 @@ def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callab
     texts: Texts = {}
     rows = chain.from_iterable(map(to_rows, source.rows))
     for number, row in enumerate(rows):
+        # A table without positions counts its lines.
         key = row["id"] if by == "id" else row.get("position", number)
         language = row.get("language") or languages[0]
         texts.setdefault((str(key), language), row["prompt"])
@@ -236,6 +246,7 @@ def preserves_numbers(original: str, translated: str, language: str) -> bool:
     lost, added = _unmatched(original, translated)
     if lost or added:
         lost, added = _unmatched(_as_24_hours(original), _FULL_HOUR.sub("", translated))
+    # What is lost in digits must be a word of the translation, beside those that were words before.
     words = number_words(original)
     for value in lost:
         if not _in_words(value, lost.count(value) + words[value], translated, language):
@@ -268,6 +279,7 @@ def _english(text: str) -> float:
 def _readings(text: str) -> frozenset[float]:
     """Possible values of a numeral in the target languages."""
     plain = re.sub(_SEPARATORS, "", text)
+    # A comma or a point may separate thousands or decimals, so both readings count.
     numerals = (plain.replace(",", ""), plain.replace(".", "").replace(",", "."))
     return frozenset(float(numeral) for numeral in numerals if numeral.count(".") < 2 and numeral != ".")
 
@@ -278,6 +290,7 @@ def _as_24_hours(text: str) -> str:
     def hour(clock: re.Match[str]) -> str:
         number = int(clock[1])
         if number <= 12:
+            # 12 am is hour 0, and 12 pm hour 12.
             number = number % 12 + 12 * (clock[3].lower() == "p")
         return f"{number}:{clock[2]}" if clock[2] and clock[2] != "00" else str(number)
 
@@ -290,6 +303,7 @@ def number_words(text: str) -> Counter[float]:
 
 
 def _values_of(words: list[str]) -> Iterator[float]:
+    # The last word has no following one.
     for word, following in pairwise([*words, ""]):
         yield from _NUMBER_WORDS.get(word, ())
         if word in _TENS and following in _UNITS[1:10]:
@@ -303,6 +317,7 @@ def _in_words(value: float, times: int, translated: str, language: str) -> bool:
     if value not in range(1, 13):
         return False
     prefixes = _TARGET_WORDS[language].split()[int(value) - 1]
+    # Chinese does not separate words.
     boundary = "" if language == "zh" else r"\b"
     words = re.findall(f"{boundary}(?:{prefixes})", translated, re.IGNORECASE)
     min_times = 1 if value == 1 else times

@@ -17,18 +17,19 @@ _CALCULATION = re.compile(r"<<[^<>\n]*>>")
 """A calculator annotation of GSM8K, such as <<48/2=24>>."""
 
 
-def worked_solution(row: Mapping[str, Any], answer_column: str | None, form: ThoughtForm) -> dict[str, Any] | None:
+def worked_solution(row: Mapping[str, Any], form: ThoughtForm) -> dict[str, Any] | None:
     """A trace from the worked solution of a problem: its ``completion``, ``answer`` and ``own_answer``.
 
     ``own_answer`` is the answer that the solution itself arrives at, empty if it states none. Returns None if there is
     no solution or no answer, or if the solution already has thoughts in this form and so is a completion.
     """
-    answer = _text(row.get(answer_column or ""))
+    answer = _text(row.get("answer"))
     solutions = [_text(_first(row.get(name))) for name in WORKED]
     text = next(filter(None, solutions), "")
     if not text and _FINAL.search(answer):
         # GSM8K has the whole solution as the answer.
         text, answer = answer, ""
+    # An answer after #### counts more than a box in the text.
     own_answer = last_box(text) or ""
     final = _FINAL.search(text)
     if final:
@@ -54,5 +55,6 @@ def _text(value: Any) -> str:
         return value.strip()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    # A truth value is an integer to Python.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else ""

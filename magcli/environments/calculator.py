@@ -34,6 +34,7 @@ class Calculator:
     roles = ("tool",)
     tools = (schema(NAME, "Exact arithmetic.", ARGUMENT, "An expression with + - * / // % ** and parentheses."),)
     max_calls = 8
+    # With a turn after the last call, for the answer.
     max_turns = max_calls + 1
 
     def reply(self, row: Mapping[str, Any], messages: Sequence[Message]) -> list[dict[str, str]] | None:
@@ -60,6 +61,7 @@ def evaluate(expression: str) -> str:
         return f"error: {error}"
     if value.denominator == 1:
         return str(value)
+    # Twelve digits, as the exact fraction may have a hundred.
     return f"{float(value):.12g}"
 
 
@@ -81,6 +83,7 @@ def _value(node: ast.expr) -> Fraction:
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
+        # A root is not rational in general; of a negative number it is complex.
         return _exact(float(base) ** float(exponent))
     # Bounded before it is computed: a power has about that many times the digits of its base.
     if abs(exponent) * max(_digits(base), 1) > MAX_DIGITS:
@@ -92,6 +95,7 @@ def _exact(number: int | float | complex) -> Fraction:
     """The number that was written; raises ValueError for one that is not real or too large."""
     if isinstance(number, complex) or not isfinite(number):
         raise ValueError(f"{number} is not a finite real number")
+    # By its text: 0.1 is one tenth, and not the nearest binary fraction.
     return Fraction(str(number))
 
 

@@ -22,7 +22,9 @@ _HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _XML = re.compile(r"\s*<function=([\w.-]+)>(.*?)(?:</function>\s*)?\Z", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?(?:</parameter>|\Z)", re.DOTALL)
 _MISTRAL = "[TOOL_CALLS]"
+# Some templates of Mistral write an id between the name and the arguments.
 _ARGS = re.compile(r"\s*([\w.-]+?)(?:\[CALL_ID\]\w+)?\[ARGS\](.*)", re.DOTALL)
+# The body ends at the next special token, or with the turn.
 _CHANNEL = re.compile(r"to=functions\.([\w.-]+).*?<\|message\|>(.*?)(?=<\||\Z)", re.DOTALL)
 _PYTHON_TAG = "<|python_tag|>"
 
@@ -37,6 +39,7 @@ class Call(NamedTuple):
 
 def calls_in(text: str) -> list[Call]:
     """The calls in a turn, in their order; also those that cannot be read, with their fault."""
+    # By the marks of the forms; only Llama's may have none, so it comes last.
     if _MISTRAL in text:
         _, *parts = text.split(_MISTRAL)
         return [call for part in parts for call in _mistral(part)]
@@ -81,6 +84,7 @@ def _llama(text: str) -> list[Call]:
 def _parsed(text: str) -> Any:
     """The JSON value that a text begins with; the error as a text if it is none."""
     try:
+        # What follows the value, such as another mark, does not matter.
         return json.JSONDecoder().raw_decode(text.lstrip())[0]
     except (ValueError, RecursionError) as error:
         return f"the call is not JSON ({error})"
@@ -135,6 +139,7 @@ def results(
     calls = calls_of(last["content"])
     if not calls:
         return None
+    # Calls are counted from the messages, as an environment keeps nothing between turns.
     turns_before = [message["content"] for message in before if message["role"] == "assistant"]
     calls_before = sum(len(calls_of(content)) for content in turns_before)
     replies = []

@@ -37,6 +37,7 @@ class Environment:
 
     async def _ask(self, what: Ask, row: Mapping[str, Any], messages: Sequence[Message]) -> Reply | Reward:
         outcome = await self._asked.ask(what, row, messages)
+        # A worker reports only the time that it took.
         if isinstance(outcome, Reward) and outcome.reason == "timeout":
             advice = "a class attribute seconds gives it more time"
             return ungraded("reward-error", f"{what} of {self.spec} took {outcome.detail} and was ended; {advice}")

@@ -7,7 +7,7 @@ other sequences have the slot. The next turn is a request whose prompt is all to
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ class _Tokens:
 
     def add_turn(self, turn: Rollout) -> None:
         """Append a turn of the policy."""
+        # Runs of tokens by the version of the weights; a run may go on over several turns.
         for start, version in turn.versions:
             if not self.versions or self.versions[-1][1] != version:
                 self.versions.append((len(self.tokens) + start, version))
@@ -63,6 +64,7 @@ class _Tokens:
         """Append what the environment said."""
         start = len(self.tokens)
         self.tokens += tokens
+        # Placeholders, so that positions agree; what the environment wrote is not trained.
         self.logprobs += [0.0] * len(tokens)
         self.given.append((start, len(self.tokens)))
 
@@ -153,12 +155,10 @@ class Episodes:
         if left < 1:
             return None
         stream = self.sampler.sample((*first.prompt, *tokens), replace(sampling, max_tokens=left), seeds=[seed])
-        try:
+        with suppress(PromptTooLong):
+            # Closed at once, as the sampler frees what a request holds with its stream.
             async with aclosing(stream) as turns:
-                async for turn in turns:
-                    return turn
-        except PromptTooLong:
-            pass
+                return await anext(turns, None)
         return None
 
 

@@ -20,6 +20,7 @@ MAX_OUTPUT = 2000
 ERROR_LINES = 5
 """Lines of a traceback that it gets."""
 
+# Only at the end of a turn: a block before is part of the explanation.
 _BLOCK = re.compile(r"```(?:python|py)\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
 
@@ -29,6 +30,7 @@ class Python:
     roles = ("tool",)
     tools = (schema(NAME, "Run a Python program and get what it prints.", ARGUMENT, "The program."),)
     max_calls = 4
+    # With a turn after the last call, for the answer.
     max_turns = max_calls + 1
     seconds = 120.0
     limits = Limits()
@@ -42,6 +44,7 @@ class Python:
 
     def _run(self, source: str) -> str:
         """What a program prints, and how it fails."""
+        # A program has no function that is called: it reads an empty stdin.
         with start_program(source, "python", self._sandbox, called=False) as program:
             if isinstance(program, Fault):
                 return f"error: {program.detail}"
@@ -62,6 +65,7 @@ def _shown(outcome: Outcome, limits: Limits) -> str:
     if fault is None:
         return output or "(no output: print what you want to see)"
     error = ""
+    # Of other faults, such as a limit, the detail says more than the traceback.
     if fault.reason in ("runtime-error", "compile-error"):
         error = _traceback(outcome.stderr)
     shown_error = f"error: {_cut(error or fault.detail)}"

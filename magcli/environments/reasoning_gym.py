@@ -44,6 +44,7 @@ MAX_ARITHMETIC = 1000
 _TAGGED = re.compile(r"<answer>\s?(.*?)\s?</answer>", re.DOTALL)
 _ARITHMETIC = re.compile(r"[\w\s+\-*/^().,]*", re.ASCII)
 _NAME = re.compile(r"[^\W\d]\w*")
+# A point before a letter, which looks up an attribute; in 2.5 it is a decimal.
 _ATTRIBUTE = re.compile(r"\.\s*[^\W\d]")
 
 
@@ -123,6 +124,7 @@ def scored(problem: Mapping[str, Any], answer: str) -> tuple[float, str]:
 
 @lru_cache(maxsize=32)
 def _dataset(name: str, options: str) -> Any:
+    # A scorer is a method of a data set, whose problems are not needed.
     return library().create_dataset(name, **json.loads(options), size=1, seed=0)
 
 
@@ -146,6 +148,7 @@ def unsafe(name: str, answer: str) -> str:
 def _runs_nothing(answer: str) -> bool:
     """Whether ``eval`` of a text would give a literal, look up a name, or fail before anything runs."""
     try:
+        # What is no Python raises in ``eval`` before anything runs.
         expression = ast.parse(answer, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
@@ -162,4 +165,5 @@ def _is_arithmetic(answer: str) -> bool:
     """Whether a text has only numbers, operators, variables of one letter and functions of mathematics."""
     if len(answer) > MAX_ARITHMETIC or not _ARITHMETIC.fullmatch(answer) or _ATTRIBUTE.search(answer):
         return False
+    # Any other name could be one that SymPy's parser calls.
     return all(len(word) == 1 or word in FUNCTIONS for word in _NAME.findall(answer))

@@ -36,11 +36,13 @@ def not_run(name: str, taskset: Any) -> str:
     judges = [judge.score for judge in task.plugged_judges()]
     scoring = [*task.hooks("reward"), *task.hooks("metric"), *judges]
     needing = [function.__name__ for function in scoring if _needs_runtime(function)]
-    needing += [hook for hook in ("setup", "finalize") if _overridden(kind, vf.Task, hook)]
+    # Both get the runtime, so a task with one of its own needs it.
+    needing += [hook for hook in ("setup", "finalize") if getattr(kind, hook) is not getattr(vf.Task, hook)]
     if needing:
         return f"{', '.join(needing)} of its tasks need a runtime, where programs run; magcli runs rewards of a trace"
-    are_on_trace = all(_on_trace(stop, vf.Trace) for stop in task.hooks("stop"))
-    if _tagged(kind, "intercept") or not are_on_trace:
+    boundaries = [hook_boundary(stop, allow_trace=True) for stop in task.hooks("stop")]
+    are_on_trace = all(boundary is vf.Trace for boundary in boundaries)
+    if _has_interceptors(kind) or not are_on_trace:
         return "its tasks have hooks on requests or responses; magcli runs those on a trace"
     for tools in toolsets(taskset):
         if tools.config.url:
@@ -48,26 +50,16 @@ def not_run(name: str, taskset: Any) -> str:
     return ""
 
 
-def _overridden(kind: type, base: type, method: str) -> bool:
-    return getattr(kind, method) is not getattr(base, method)
-
-
 def _needs_runtime(function: Any) -> bool:
     parameter = inspect.signature(function).parameters.get("runtime")
+    # With a default it also works without one.
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-def _tagged(kind: type, tag: str) -> bool:
-    """Whether the library's decorator has set this attribute on a method of a class or of one that it inherits from."""
-    for level in kind.__mro__:
-        for value in vars(level).values():
-            if callable(value) and hasattr(value, tag):
-                return True
-    return False
-
-
-def _on_trace(stop: Any, trace: type) -> bool:
-    return hook_boundary(stop, allow_trace=True) is trace
+def _has_interceptors(kind: type) -> bool:
+    """Whether the library's decorator has marked a method of a class, or of one that it inherits from."""
+    members = [member for level in kind.__mro__ for member in vars(level).values()]
+    return any(callable(member) and hasattr(member, "intercept") for member in members)
 
 
 def toolsets(taskset: Any) -> list[Any]:
@@ -80,6 +72,7 @@ async def schemas(toolsets: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     """The tools as chat templates read them, under the names that the library's harnesses give them."""
     described = []
     for toolset in toolsets:
+        # The library's own server describes them, without being started.
         for tool in await _server(toolset).list_tools():
             function = {
                 "name": _full_name(toolset, tool.name),
@@ -118,6 +111,7 @@ class Tools:
             return f"error: {call.fault}"
         if call.name not in self.servers:
             return f"error: there is no tool {call.name!r}, only {', '.join(self.servers)}"
+        # Tools of several servers may have the same short name.
         server, tool = self.servers[call.name]
         try:
             result = await server.call_tool(tool, dict(call.arguments))
@@ -154,6 +148,7 @@ def _share(toolset: Any, state: Any) -> None:
     async def push(before: bytes) -> None:
         pass
 
+    # The library calls these around each call of a tool.
     toolset._pull_state, toolset._push_state = pull, push
 
 
@@ -168,6 +163,7 @@ class Episode:
         saved = row.get(COLUMN)
         if not isinstance(saved, Mapping) or saved.get("taskset") != name:
             raise ValueError(f"the row has no task of {name}; make the table with magcli convert verifiers:{name}")
+        # Sorted, as the taskset is cached by this text.
         options = json.dumps(saved.get("options") or {}, sort_keys=True)
         self.taskset = taskset_of(name, options)
         kind = type(self.taskset).task_type()
@@ -183,8 +179,10 @@ class Episode:
         if not calls or await self._stops(trace):
             return None
         tools = await opened_tools(self.taskset, self.task.data, self.state)
+        # The turn looks like a call, but there is nothing to call: it is an answer.
         if not tools.servers:
             return None
+        # An environment keeps nothing between turns, so the state is that after the calls before.
         calls_before = await self._replayed(tools, self.messages[:-1])
         replies = []
         for number, call in enumerate(calls, calls_before):

@@ -41,6 +41,7 @@ def environment_class(name: str) -> type:
     class Environment:
         """A taskset of ``verifiers``."""
 
+        # Without tools an episode ends with the model's first turn.
         roles = ("tool",) if tools_of_all else ("user",)
         tools = tools_of_all
         max_turns = MAX_TURNS if tools_of_all else 1
@@ -49,6 +50,7 @@ def environment_class(name: str) -> type:
         @staticmethod
         def identity() -> dict[str, Any]:
             """What determines rewards besides this file: the versions and sources of the library and the taskset."""
+            # A row's reward may change with either, so results say which they were.
             source = custom.digests(f"{type(taskset).__module__}:{type(taskset).__name__}", "taskset")
             return {"verifiers": version(LIBRARY), **source}
 

@@ -55,6 +55,7 @@ class TextEpisodes:
         Raises:
             PromptRefused: the prompt does not fit into the context, or a server refuses it.
         """
+        # Engines keep what the turns have in common, instead of computing it again.
         turns = replace(sampling, continues=True)
         episodes = (self._episode(generator, row, messages, turns, seed) for seed in seeds)
         return await asyncio.gather(*episodes)
@@ -69,6 +70,7 @@ class TextEpisodes:
         num_turns = 1
         while True:
             messages.append({"role": "assistant", "content": turn.text})
+            # The text of this turn, but the tokens of all: what the episode cost.
             ended = Completion(turn.text, num_tokens, turn.finish)
             if turn.finish == "length" or num_turns == terms.max_turns:
                 break

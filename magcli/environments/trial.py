@@ -23,4 +23,5 @@ async def failure_of(environment: Environment, row: Mapping[str, Any]) -> str:
     if not environment.terms.judges:
         return ""
     reward = await environment.reward(row, messages)
+    # A reward of 0 is no failure: the answer is made up.
     return "" if reward.trainable else reward.detail

@@ -8,14 +8,13 @@ accepts the answer without its first or last line or its asterisks.
 
 import importlib
 import importlib.util
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from magcli.evaluation.suite import require_ifeval
+from magcli.evaluation.suite import json_column, require_ifeval
 from magcli.model.chat.thoughts import THINK, ThoughtForm
 
 CHECKS = "lm_eval.tasks.ifeval.utils"
@@ -30,10 +29,12 @@ def _loaded() -> Any:
     from langdetect import DetectorFactory
 
     DetectorFactory.seed = 0
+    # Importing a module runs its packages first, unless these are there already.
     parents = [name for name in ("lm_eval", "lm_eval.tasks") if name not in sys.modules]
     sys.modules.update({name: _bare(name) for name in parents})
     try:
         return importlib.import_module(CHECKS)
+    # The real packages can be imported later.
     finally:
         for name in parents:
             del sys.modules[name]
@@ -51,25 +52,18 @@ def _bare(name: str) -> ModuleType:
 
 def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> dict[str, Any]:
     """1 if all instructions are followed, else 0; ``detail`` names those that are not."""
-    names = [name.removeprefix("en:") for name in _value(row["instruction_id_list"])]
-    example = _checks.InputExample(row["id"], names, row["prompt"], _value(row["kwargs"]))
+    names = [name.removeprefix("en:") for name in json_column(row["instruction_id_list"])]
+    example = _checks.InputExample(row["id"], names, row["prompt"], json_column(row["kwargs"]))
     answer = thoughts.answer(completion).strip()
     strict = _checks.test_instruction_following_strict(example, answer)
     loose = _checks.test_instruction_following_loose(example, answer)
-    broken = []
-    for name, is_followed in zip(names, strict.follow_instruction_list, strict=True):
-        if not is_followed:
-            broken.append(name)
+    followed = zip(names, strict.follow_instruction_list, strict=True)
+    broken = [name for name, is_followed in followed if not is_followed]
     return {
         "total": float(strict.follow_all_instructions),
         "correct_anywhere": loose.follow_all_instructions,
         "detail": ", ".join(broken),
     }
-
-
-def _value(column: Any) -> Any:
-    """A column, which tables store as JSON text."""
-    return json.loads(column) if isinstance(column, str) else column
 
 
 _FIRST = {

@@ -146,6 +146,7 @@ def merge_answers(problem: Problem, same: Callable[[str, str], bool]) -> Problem
 
 def maj_at_k(problem: Problem, k: int, seed: int) -> float:
     """Expected ``majority_right`` of k of the samples: over all subsets, or random ones if there are many."""
+    # By id, so that it does not depend on which other problems are there.
     seed_of_problem = [seed, *problem.id.encode("utf-8", "surrogatepass")]
     shares = []
     for subset in _subsets(len(problem.correct), k, seed_of_problem):
@@ -185,27 +186,21 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
     has_languages = any(sample.get("languages") for sample in samples)
     has_finish = all(sample.get("finish") for sample in samples)
     has_formats = any(_has_format(sample) is not None for sample in samples)
-    problems = []
-    for id, samples in by_id.items():
-        correct = [_correct(sample) for sample in samples]
-        correct_anywhere = [_correct_anywhere(sample) for sample in samples]
-        lengths = [int(_number(sample, "num_tokens")) for sample in samples if has_lengths]
-        one_language = [(sample.get("reward_language") or 0) > 0 for sample in samples if has_languages]
-        truncated = [sample["finish"] == "length" for sample in samples if has_finish]
-        has_format = [_has_format(sample) is not False for sample in samples if has_formats]
-        problem = Problem(
+    # A field that is unknown for the run is empty for every problem, so that all problems have the same metrics.
+    return [
+        Problem(
             id=id,
             answers=tuple(sample.get("extracted") or "" for sample in samples),
-            correct=tuple(correct),
-            correct_anywhere=tuple(correct_anywhere),
-            lengths=tuple(lengths),
-            one_language=tuple(one_language),
-            truncated=tuple(truncated),
-            has_format=tuple(has_format),
+            correct=tuple(map(_correct, samples)),
+            correct_anywhere=tuple(map(_correct_anywhere, samples)),
+            lengths=tuple(int(_number(sample, "num_tokens")) for sample in samples if has_lengths),
+            one_language=tuple((sample.get("reward_language") or 0) > 0 for sample in samples if has_languages),
+            truncated=tuple(sample["finish"] == "length" for sample in samples if has_finish),
+            has_format=tuple(_has_format(sample) is not False for sample in samples if has_formats),
             kind=samples[0].get("kind") or "math",
         )
-        problems.append(problem)
-    return problems
+        for id, samples in by_id.items()
+    ]
 
 
 def _correct(row: Mapping[str, Any]) -> bool:
@@ -262,10 +257,15 @@ def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> l
     num_samples = sum(len(problem.correct) for problem in problems)
     estimates = []
     for name, metric in _metrics(problems, ks, seed).items():
-        values = np.array([metric(problem) for problem in problems])
-        value, low, high = interval(values, seed, _range(name, 0))
-        estimates.append(Estimate(name, value, low, high, len(problems), num_samples))
+        values = [metric(problem) for problem in problems]
+        estimates.append(_estimate(name, values, num_samples, seed, lowest=0))
     return estimates
+
+
+def _estimate(metric: str, values: Sequence[float], num_samples: int, seed: int, *, lowest: float) -> Estimate:
+    """A metric from its value for each problem; ``lowest`` bounds a share."""
+    value, low, high = interval(np.array(values), seed, _range(metric, lowest))
+    return Estimate(metric, value, low, high, len(values), num_samples)
 
 
 def of_other_model(estimates: Iterable[Estimate]) -> list[Estimate]:
@@ -282,9 +282,9 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
     num_samples = sum(len(our.correct) for our, _ in pairs)
     differences = []
     for name, metric in _metrics(list(chain.from_iterable(pairs)), ks, seed).items():
-        values = np.array([metric(our) - metric(their) for our, their in pairs])
-        value, low, high = interval(values, seed, _range(name, -1))
-        differences.append(Estimate(f"{name}{DIFFERENCE}", value, low, high, len(pairs), num_samples))
+        values = [metric(our) - metric(their) for our, their in pairs]
+        # Differences of shares lie between -1 and 1.
+        differences.append(_estimate(f"{name}{DIFFERENCE}", values, num_samples, seed, lowest=-1))
     return differences
 
 
@@ -327,6 +327,7 @@ def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None =
     ``bounds`` of the values, the interval then extends to the means that result if a share 1 - 0.025^(1/n) of the
     values were at a bound.
     """
+    # One value has no spread, so its interval is unknown.
     if len(values) < 2:
         return float(values.mean()), float("nan"), float("nan")
     if bounds is not None and (values == values[0]).all():
@@ -341,6 +342,7 @@ def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None =
     means = []
     # In blocks of 100, as all resamples at once may need too much memory.
     for _ in range(RESAMPLES // 100):
+        # Indices of shape (resamples, problems), each resample as large as the sample.
         drawn = random.integers(0, len(values), (100, len(values)))
         means.append(values[drawn].mean(1))
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
@@ -360,6 +362,7 @@ def compare(sides: Sequence[Side], ks: Sequence[int], seed: int = 0) -> list[dic
 
     Differences are computed for ``ks`` and every other k for which some model has a metric.
     """
+    # A dictionary, as a set has no order.
     keys = dict.fromkeys(chain.from_iterable(side.estimates for side in sides))
     ks = [*ks, *known_ks(metric for _, metric in keys)]
     differences = [_differences(side, sides[0], ks, seed) for side in sides]
@@ -426,10 +429,8 @@ def _cell(row: Mapping[str, Any] | None, name: str, sign: str) -> str:
     """A value or a difference with its interval; empty if there is none."""
     if row is None:
         return ""
-    if name:
-        value, low, high = row.get(name), row.get(f"{name}_low"), row.get(f"{name}_high")
-    else:
-        value, low, high = row.get("value"), row.get("low"), row.get("high")
+    prefix = f"{name}_" if name else ""
+    value, low, high = row.get(name or "value"), row.get(f"{prefix}low"), row.get(f"{prefix}high")
     if value is None:
         return ""
     unit = scale(row["metric"])

@@ -30,7 +30,9 @@ from magcli.verify.code.scripts import names_of_problem, parse_scripts
 
 Row = Mapping[str, Any]
 
+# A text that no program prints by accident.
 PASSED = "all tests passed: 5d41402abc4b"
+# Exit codes of ICPC's output validators: 42 accepts, 43 rejects.
 CHECKER = f"import sys\nsys.exit(42 if sys.stdin.read().rstrip().endswith({PASSED!r}) else 43)\n"
 """Accepts output that ends with ``PASSED``."""
 
@@ -86,6 +88,7 @@ def _python(script: str) -> dict[str, Any]:
 
 def _asserts(row: Row) -> dict[str, Any]:
     setup, tests = row.get("test_setup_code") or "", row["test_list"]
+    # One script in the program's process is the last resort.
     whole = "\n".join([setup, *tests])
     asserts = _split_or_none(setup)
     if asserts is not None:
@@ -99,8 +102,8 @@ def _check(row: Row) -> dict[str, Any]:
     script = row["test"]
     name = row.get("entry_point") or ""
     # A script that only defines ``check`` is followed by a call of it.
-    calls = [node for node in ast.parse(script).body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
-    calls_check = len(calls) > 0
+    statements = [node.value for node in ast.parse(script).body if isinstance(node, ast.Expr)]
+    calls_check = any(isinstance(value, ast.Call) for value in statements)
     whole = script if calls_check else f"{script}\ncheck({name})"
     asserts = _split_or_none(script, name)
     by_assert = _judged(asserts, name) if asserts else None
@@ -209,6 +212,7 @@ def _case(case: Row, name: str | None) -> dict[str, str]:
     if case.get("testtype") != "functional":
         return {"input": case["input"], "output": case["output"]}
     lines = [line for line in case["input"].splitlines() if line.strip()]
+    # One JSON value a line.
     arguments = ", ".join(repr(json.loads(line)) for line in lines)
     return {"call": f"Solution().{name}({arguments})", "output": repr(json.loads(case["output"]))}
 

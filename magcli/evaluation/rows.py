@@ -22,6 +22,7 @@ _EXERCISE_TEXTS = {
     "instructions": "instructions.md",
     "instructions_append": "instructions.append.md",
 }
+# The kinds of files in the exercise's configuration, by our columns.
 _EXERCISE_FILES = {"stub": "solution", "tests": "test", "example": "example"}
 HUB = "hub"
 """In place of a folder: read data from the Hugging Face hub."""
@@ -62,6 +63,7 @@ def problems(suite: Suite, folders: Sequence[str], seed: int = 0, *, reference: 
     source, rows = _find(suite, folders)
     by_id: dict[str, dict[str, Any]] = {}
     matching = (row for row in rows if _satisfies(suite.name, source.where, row))
+    # The number among the matching rows, which is the id without a column for it.
     for number, row in enumerate(matching):
         try:
             problem = _problem(suite, source, row, number, seed)
@@ -118,6 +120,7 @@ def _missing_data(suite: Suite, searched: Sequence[str], *, named: bool) -> str:
 def _paths(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     """The files of these names in a folder or in the folders in it."""
     for name in names:
+        # A clone of a repository is often a folder below.
         for path in (folder / name, *sorted(folder.glob(f"*/{name}"))):
             if path.exists():
                 yield path
@@ -176,6 +179,7 @@ def _exercise(folder: Path) -> Row:
 
 
 def _parsed(text: str, name: str, names: Sequence[str]) -> list[Row]:
+    # Not ``splitlines``, which also splits at separators that JSON texts may contain.
     lines = [line for line in text.split("\n") if line.strip()]
     if name.endswith(".tsv"):
         return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
@@ -207,16 +211,13 @@ def _satisfies(suite: str, where: Mapping[str, Any], row: Row) -> bool:
 
 def _matches(rule: Any, value: Any) -> bool:
     match rule:
-        case {"min": low, "max": high}:
-            return _between(low, value, high)
-        case {"min": low}:
-            return _between(low, value, None)
-        case {"max": high}:
-            return _between(None, value, high)
+        case {"min": _} | {"max": _}:
+            return _between(rule.get("min"), value, rule.get("max"))
         case {"not": list(others)}:
             return value not in others
         case list():
             return value in rule
+        # Null and an empty list count as empty text.
         case "":
             return not value
     return bool(value == rule)
@@ -240,6 +241,7 @@ def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> 
     prompt = _text(source.prompt, row).strip()
     problem = {"id": id, "suite": suite.name, "kind": suite.kind, "prompt": prompt}
     if source.choices:
+        # By row, so that the order does not depend on which other rows are read.
         rng = random.Random(f"{seed}\0{id}")
         question = _with_choices(source, row, prompt, rng)
         problem |= {"prompt": question.prompt, "answer": question.letter}

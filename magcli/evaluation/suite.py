@@ -45,6 +45,7 @@ Defaults of the sampling are those of the recipe (section 6).
 
 import hashlib
 import importlib.util
+import json
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -116,6 +117,7 @@ class Suite:
         """The custom reward, as ``magcli.verify.custom`` names it; empty for answers and programs."""
         if self.verifier in VERIFIERS:
             return ""
+        # From the right, as the path of a file may have a colon too.
         module, colon, name = FUNCTIONS.get(self.verifier, self.verifier).rpartition(":")
         if module.endswith(".py"):
             module = str(self.folder / module)
@@ -138,6 +140,7 @@ def load(names: Sequence[str]) -> list[Suite]:
         for suite in _load(name):
             earlier, same = by_name.setdefault(suite.name, (name, suite))
             is_same_folder = same.folder.resolve() == suite.folder.resolve()
+            # The same suite twice is read once; system prompts are relative to its folder.
             if same.digest != suite.digest or not is_same_folder:
                 raise UsageError(
                     f"evaluate.suite: {earlier} and {name} are both called {suite.name}; rename one of them"
@@ -151,6 +154,7 @@ def _load(name: str) -> list[Suite]:
         return _parsed(path.stem, _text(path), path.parent)
     shipped = shipped_names()
     for base in shipped:
+        # A name may itself have a hyphen, so a base that fits is only a candidate.
         if name != base and not name.startswith(f"{base}-"):
             continue
         text = SHIPPED.joinpath(f"{base}.toml").read_text(encoding="utf-8")
@@ -194,20 +198,21 @@ def _filled(value: Any, variant: str) -> Any:
     return value
 
 
-_SUITE_KEYS = {"about": str, "note": str, "system": str, "language": bool, "verifier": str}
+_SUITE_KEYS = {
+    **dict.fromkeys(("about", "note", "system"), str),
+    "language": bool,
+    "verifier": str,
+    # Tables, which are read by themselves.
+    "sampling": dict,
+    "source": list,
+}
 
 
 def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suite:
     rest = dict(table)
     sampling = rest.pop("sampling", {})
     tables = rest.pop("source", [])
-    options = {}
-    for key, kind in _SUITE_KEYS.items():
-        if key in rest:
-            options[key] = convert(kind, rest.pop(key), f"suite {name}: {key}")
-    if rest:
-        key = next(iter(rest))
-        raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, (*_SUITE_KEYS, 'sampling', 'source'))}")
+    options = _converted(_SUITE_KEYS, rest, name)
     if not options.get("verifier") or not tables:
         raise UsageError(f"suite {name}: it needs a verifier and at least one [[source]]")
     verifier = _verifier(options.pop("verifier"), name)
@@ -217,6 +222,7 @@ def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suit
         sources=tuple(_source(name, source, verifier) for source in tables),
         sampling=_made(SamplingOptions, sampling, name),
         **options,
+        # Of the whole file, so all variants have the same.
         digest=hashlib.sha256(text.encode()).hexdigest(),
         folder=folder,
     )
@@ -248,7 +254,11 @@ def _source(name: str, table: Mapping[str, Any], verifier: str) -> Source:
 
 def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
     """A dataclass from a table; keys and types are checked."""
-    kinds = field_types(shape)
+    return shape(**_converted(field_types(shape), table, name))
+
+
+def _converted(kinds: Mapping[str, Any], table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The values of a table by key, each of its kind; unknown keys are refused."""
     for key in table:
         if key not in kinds:
             raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, kinds)}")
@@ -258,7 +268,12 @@ def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
         if kind == tuple[str, ...] and isinstance(value, str):  # one text stands for a list of it
             value = [value]
         values[key] = convert(kind, value, f"suite {name}: {key}")
-    return shape(**values)
+    return values
+
+
+def json_column(column: Any) -> Any:
+    """The value of a column of lists or mappings, which tables store as JSON text."""
+    return json.loads(column) if isinstance(column, str) else column
 
 
 def require_ifeval() -> None:
@@ -275,6 +290,7 @@ def require_ifeval() -> None:
         raise EnvironmentFault(
             f"evaluate: the suite ifeval needs {missing[0]}; install its checks: pip install 'magcli[ifeval]'"
         )
+    # Part of an extra, as the checks are.
     import nltk
 
     try:

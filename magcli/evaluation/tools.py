@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from magcli.evaluation.suite import json_column
 from magcli.model.chat.thoughts import THINK, ThoughtForm
 
 Call = Mapping[str, Any]
@@ -23,8 +24,8 @@ _FENCED = re.compile(r"```[\w-]*\n(.*?)```", re.S)
 
 def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> dict[str, Any]:
     """1 if the calls are those expected, else 0; ``detail`` says what differs."""
-    functions = _value(row["functions"])
-    right = _value(row["calls"])
+    functions = json_column(row["functions"])
+    right = json_column(row["calls"])
     answered = calls(thoughts.answer(completion))
     if answered is None:
         return {"total": 0.0, "extracted": "", "detail": "no list of calls"}
@@ -35,6 +36,7 @@ def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THIN
 
 def calls(answer: str) -> list[Call] | None:
     """The calls in an answer, as name and arguments; None if it has neither calls nor an empty list."""
+    # Tags are the form of chat templates, so they count more than blocks.
     texts = _TAGGED.findall(answer) or _FENCED.findall(answer)
     if texts:
         return _all(texts)
@@ -61,6 +63,7 @@ def _read(value: Any) -> Iterator[Call]:
     listed = value if isinstance(value, list) else [value]
     for call in listed:
         arguments = call["arguments"] if "arguments" in call else call.get("parameters", {})
+        # JSON within JSON, as in OpenAI's interface.
         if isinstance(arguments, str):
             arguments = json.loads(arguments)
         yield {"name": str(call["name"]), "arguments": dict(arguments)}
@@ -72,6 +75,7 @@ def _difference(answered: Sequence[Call], right: Sequence[Call], functions: Sequ
     for call in answered:
         if call["name"] not in defaults:
             return f"there is no function {call['name']}"
+    # As multisets: a call that is made twice differs from one that is made once.
     actual = sorted(_canonical(call, defaults) for call in answered)
     expected = sorted(_canonical(call, defaults) for call in right)
     if actual == expected:
@@ -103,8 +107,3 @@ def _plain(value: Any) -> Any:
         case float() if value.is_integer():
             return int(value)
     return value
-
-
-def _value(column: Any) -> Any:
-    """A column, which tables store as JSON text."""
-    return json.loads(column) if isinstance(column, str) else column

@@ -104,6 +104,7 @@ class Conversion:
             return
         kept = self._rest(row)
         if "tests" in values and not row.get("kind"):
+            # Null for a row without tests, which may have an answer.
             kept["kind"] = "code" if values["tests"] else None
         by_column = {COLUMNS[role].name: value for role, value in values.items()}
         for sample in _samples(by_column, kept):
@@ -248,6 +249,7 @@ def _is_listed(reading: Reading, schema: pa.Schema) -> bool:
     if reading.place.read is responses.of_traces:
         return True
     if reading.place.read in (responses.said, responses.batch_response):
+        # By the type of the column, before any row is read: the schema must tell.
         return any(responses.may_be_several(schema.field(name)) for name in reading.columns)
     return reading.place.read in (readers.samples_of, readers.harness_samples)
 
@@ -284,8 +286,10 @@ def _samples(values: Row, kept: Row) -> Iterator[Row]:
     completions = values.get("completion")
     if not isinstance(completions, list):
         single = {name: _single(name, value) for name, value in values.items()}
+        # A number that the row has itself wins over 0.
         yield {SAMPLE.name: 0, **kept, **single}
         return
+    # It stays a row, so that it is counted among those that are dropped.
     if not completions:
         yield {**kept, **values, **dict.fromkeys(columns), UNREAD: NO_SAMPLES}
     listed = [name for name in columns if name in values]

@@ -42,6 +42,7 @@ def description(schema: pa.Schema) -> list[str]:
             continue
         own = _own_column(schema, role)
         if recognised:
+            # Others read the role from the same column, or it would be ambiguous.
             first = recognised[0]
             locations[role] = f"{first.main} (layout {first.layout.name})"
         elif own:
@@ -60,14 +61,12 @@ def description(schema: pa.Schema) -> list[str]:
 
 def what_is_missing(schema: pa.Schema) -> str:
     """What a table of its layout lacks, and where it is; empty if nothing is known."""
-    for layout in matching(schema):
-        if layout.missing:
-            return f"{layout.name} have no {layout.missing}"
-    return ""
+    return next((f"{layout.name} have no {layout.missing}" for layout in matching(schema) if layout.missing), "")
 
 
 def _own_column(schema: pa.Schema, role: str) -> str:
     """The column of a role by its own or another name; empty without one."""
+    # magcli's own name wins over those of other tools.
     own: str = COLUMNS[role].name
     if own in schema.names:
         return own
@@ -133,6 +132,7 @@ END = "<!-- end of layouts -->"
 
 def with_tables(page: str) -> str:
     """A page with the tables of all layouts between their marks."""
+    # What is between the marks is replaced.
     before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n\n{markdown()}\n{END}{after}"

@@ -14,6 +14,11 @@ RESPONSES = "|".join(
     for listed in ("", "[]")
 ) + "|choices[].message:object"  # fmt: skip
 
+ASKED = Place(("prompt",), readers.asked)
+"""A prompt, as a text or as messages with a system prompt among them."""
+SAID = Place(("completion",), responses.said)
+"""A completion, as a text or as what an API returned."""
+
 DUMPS: tuple[Layout, ...] = (
     Layout(
         "samples",
@@ -26,7 +31,7 @@ DUMPS: tuple[Layout, ...] = (
         "completion object",
         "TRL: docs/source/dataset_formats.md, conversational completions; what an API returned",
         ("completion:object|completion[]:object",),
-        {"completion|thoughts": Place(("completion",), responses.said)},
+        {"completion|thoughts": SAID},
     ),
     Layout(
         "response object",
@@ -122,8 +127,8 @@ DUMPS: tuple[Layout, ...] = (
         "TRL: log_completions of GRPOConfig and RLOOConfig, completions/completions_*.parquet",
         ("step", "prompt", "completion", "advantage"),
         {
-            "prompt|system": Place(("prompt",), readers.asked),
-            "completion|thoughts": Place(("completion",), responses.said),
+            "prompt|system": ASKED,
+            "completion|thoughts": SAID,
         },
         without=("id", "reward_format"),
     ),
@@ -157,8 +162,8 @@ DUMPS: tuple[Layout, ...] = (
         "verifiers and prime-rl: results.jsonl of vf-eval",
         ("prompt[].content", "completion[].content", "example_id", "reward"),
         {
-            "prompt|system": Place(("prompt",), readers.asked),
-            "completion|thoughts": Place(("completion",), responses.said),
+            "prompt|system": ASKED,
+            "completion|thoughts": SAID,
             "trainer_reward": Place(("reward",), uses_up=False),
         },
     ),

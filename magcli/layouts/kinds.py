@@ -1,7 +1,5 @@
 """Whether a problem with tests asks for a program: one that has tests and no answer is of kind code."""
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +17,7 @@ def with_kinds(input_schema: pa.Schema) -> Converted | None:
 
     A row with an answer, tests and no kind is ambiguous, and is marked in column ``UNREAD``.
     """
+    # Tests in another form are those of a layout.
     if "tests" not in input_schema.names or not pa.types.is_list(input_schema.field("tests").type):
         return None
     if "kind" in input_schema.names and not pa.types.is_string(input_schema.field("kind").type):
@@ -38,6 +37,7 @@ def _with_kinds(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     nothing = pa.nulls(batch.num_rows, pa.string())
     stated_kinds = columns.get("kind", nothing)
     num_tests = pc.list_value_length(columns["tests"])
+    # The length of a null is null.
     has_tests = pc.fill_null(pc.greater(num_tests, 0), False)
     has_answer = _answered(batch)
     lacks_kind = pc.and_(has_tests, stated_kinds.is_null())
@@ -47,12 +47,12 @@ def _with_kinds(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     reasons = pc.if_else(is_ambiguous, BOTH, nothing)
     # A row that could not be read before keeps that reason.
     columns[UNREAD] = pc.coalesce(columns.get(UNREAD, nothing), reasons)
-    return pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
+    return pa.RecordBatch.from_pydict(columns, schema=schema)
 
 
 def _answered(batch: pa.RecordBatch) -> pa.Array:
     """Which rows have an answer, under any of its names."""
-    column = _answer_column(batch.schema.names)
+    column = next((name for name in ("answer", *names.PROBLEM["answer"]) if name in batch.schema.names), None)
     if column is None:
         return pa.array([False] * batch.num_rows)
     values = batch.column(column)
@@ -60,10 +60,3 @@ def _answered(batch: pa.RecordBatch) -> pa.Array:
         return values.is_valid()
     length = pc.utf8_length(pc.utf8_trim_whitespace(values))
     return pc.fill_null(pc.greater(length, 0), False)
-
-
-def _answer_column(present: Sequence[str]) -> str | None:
-    for name in ("answer", *names.PROBLEM["answer"]):
-        if name in present:
-            return name
-    return None

@@ -40,6 +40,7 @@ def packed_json(text: str) -> Any:
     Raises:
         DataError: it is neither, or nested too deeply.
     """
+    # Text that zlib compressed begins with ``eJ`` in base64, which no JSON does.
     with contextlib.suppress(ValueError):
         return _parsed(text)
     value = plain_data(_decompressed(text))
@@ -59,9 +60,11 @@ def _parsed(text: str) -> Any:
 def _decompressed(text: str) -> bytes:
     try:
         unpacking = zlib.decompressobj()
+        # Bounded, as a few bytes may decompress to any size.
         data = unpacking.decompress(base64.b64decode(text, validate=True), MAX_BYTES)
     except (binascii.Error, ValueError, zlib.error):
         raise DataError("the text is neither JSON nor a compressed pickle in base64") from None
+    # The limit was reached, or the end of the stream is missing.
     if not unpacking.eof:
         raise DataError(f"the compressed text is truncated, or larger than {MAX_BYTES:,} bytes")
     return data
@@ -76,6 +79,7 @@ def plain_data(data: bytes) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     try:
+        # ``genops`` only splits the bytes into opcodes.
         for opcode, argument, _ in pickletools.genops(data):
             if opcode.name == "STOP":
                 (value,) = stack
@@ -99,6 +103,7 @@ def _follow(name: str, argument: Any, stack: MutableSequence[Any], memo: dict[in
     elif name == "MARK":
         stack.append(MARK)
     elif name == "MEMOIZE":
+        # Without an argument: the next free number, as protocol 4 counts them.
         memo[len(memo)] = stack[-1]
     elif name in STORES:
         memo[argument] = stack[-1]
@@ -115,6 +120,7 @@ def _collect(name: str, stack: MutableSequence[Any]) -> None:
             item = stack.pop()
             stack[-1].append(item)
         case "SETITEM":
+            # The value is on top.
             value, key = stack.pop(), stack.pop()
             stack[-1][key] = value
         case "APPENDS":

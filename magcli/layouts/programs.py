@@ -1,17 +1,14 @@
 """How the tests and programs of a layout become those of a code problem."""
 
 import ast
-import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from magcli.errors import DataError
 from magcli.layouts.readers import as_text, final_answer, only
-from magcli.layouts.tests import Called, Test, read_tests
-from magcli.layouts.types import Unreadable
+from magcli.layouts.tests import Called, Test, is_installed, read_tests
+from magcli.layouts.types import Unreadable, json_or_none
 from magcli.verify.code.suites import prelude
-from magcli.verify.sandbox.launch import PACKAGES
 
 PROGRAM_KEYS = ("tests", "test_cases", "inputs", "functional")
 """Keys of a ground truth that is tests instead of an answer."""
@@ -42,6 +39,7 @@ def read_all(tests: Any, entry_point: Any = None, starter_code: Any = None, meta
 
 def joined_tests(*values: Any) -> list[Test] | None:
     """All tests of several columns."""
+    # The last two paths of such a place say what is called.
     *columns, metadata, starter = values
     tests: list[Test] = []
     for column in columns:
@@ -61,7 +59,7 @@ def tests_after(test: Any, entry_point: Any, code: Any, libraries: Any) -> list[
     Raises:
         Unreadable: the tests cannot be read, or programs need a package that is not installed for them.
     """
-    missing = [name for name in _names(libraries) if not _is_installed(name)]
+    missing = [name for name in _names(libraries) if not is_installed(name)]
     if missing:
         raise Unreadable("bad-tests", f"programs need {', '.join(missing)}, which is not installed for programs")
     if not isinstance(test, str) or not test.strip():
@@ -75,12 +73,6 @@ def _names(libraries: Any) -> list[str]:
     if not isinstance(value, list | tuple):
         return []
     return [name for name in value if isinstance(name, str)]
-
-
-def _is_installed(module: str) -> bool:
-    """Whether programs may import a module."""
-    top = module.partition(".")[0]
-    return top in sys.stdlib_module_names or top in PACKAGES
 
 
 def official_tests(official: Any, examples: Any, checker: Any, interaction: Any, mode: Any) -> list[Test] | None:
@@ -101,13 +93,15 @@ def official_tests(official: Any, examples: Any, checker: Any, interaction: Any,
 def solved_or_tested(solution: Any, test_cases: Any, starter_code: Any) -> dict[str, Any]:
     """The tests of a problem if it has some, else the answer at which its solution arrives (OpenThoughts)."""
     tests = read_all(test_cases, None, starter_code)
+    # The solution of a problem with tests is a program, which has no final answer.
     return {"answer": None if tests else final_answer(solution), "tests": tests}
 
 
 def programs(solutions: Any, language: Any = None) -> list[dict[str, Any]] | None:
     """Solutions: one program, several, or the JSON text of several; fences are removed where they are run."""
+    # A program may begin with a bracket too, and is then no JSON.
     if isinstance(solutions, str) and solutions.lstrip().startswith("["):
-        solutions = _parsed(solutions) or solutions
+        solutions = json_or_none(solutions) or solutions
     listed = solutions if isinstance(solutions, list) else [solutions]
     codes = [code for code in listed if isinstance(code, str) and code.strip()]
     name = language if isinstance(language, str) else None
@@ -134,6 +128,7 @@ def continued_text(completion: Any, prompt: Any) -> Any:
     is_indented = bool(not_empty) and not_empty[0][0].isspace()
     if not is_indented:
         return completion
+    # Not its spaces: the first line keeps its indentation.
     body = completion.strip("\n")
     return f"```python\n{prompt.rstrip()}\n{body}\n```"
 
@@ -163,13 +158,13 @@ def _object(text: str) -> Mapping[str, Any]:
 
 def literal(text: str) -> Any:
     """The value of JSON or of a Python literal; None if it is neither."""
-    value = _parsed(text)
-    if value is None:
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
-    return value
+    value = json_or_none(text)
+    if value is not None:
+        return value
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def ground_truth(truth: Any, ability: Any = None) -> dict[str, Any]:
@@ -179,7 +174,7 @@ def ground_truth(truth: Any, ability: Any = None) -> dict[str, Any]:
         Unreadable: there are several answers, or the tests cannot be read.
     """
     may_be_json = isinstance(truth, str) and truth.lstrip()[:1] in ("{", "[")
-    value = _parsed(truth) if may_be_json else truth
+    value = json_or_none(truth) if may_be_json else truth
     if _is_tests(value) or ability in ("code", "coding"):
         return {"answer": None, "tests": read_all(truth)}
     return {"answer": only(truth), "tests": None}
@@ -191,6 +186,7 @@ def rlvr_truth(truth: Any, data_set: Any = None) -> dict[str, Any]:
     Raises:
         Unreadable: there are several answers, it is instructions to follow, or the tests cannot be read.
     """
+    # A row may have several truths, one for each of its data sets.
     if isinstance(truth, list) and len(truth) == 1:
         truth = truth[0]
     data_sets = data_set if isinstance(data_set, list) else [data_set]
@@ -222,15 +218,8 @@ def _is_test(value: Any) -> bool:
     return isinstance(value, str) and value.lstrip().startswith("assert ")
 
 
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _mapping(data: Any) -> Mapping[str, Any]:
-    value = _parsed(data) if isinstance(data, str) else data
+    value = json_or_none(data) if isinstance(data, str) else data
     return value if isinstance(value, Mapping) else {}
 
 

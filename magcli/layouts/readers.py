@@ -12,7 +12,7 @@ from typing import Any
 from magcli.errors import DataError
 from magcli.layouts.names import PROBLEM
 from magcli.layouts.responses import role_of
-from magcli.layouts.types import Unreadable
+from magcli.layouts.types import Unreadable, json_or_none
 from magcli.model.chat.messages import text_of
 from magcli.verify.format import last_box
 
@@ -43,6 +43,7 @@ def asked(prompt: Any, instructions: Any = None) -> dict[str, Any]:
         raise Unreadable("not-text", f"the prompt is a list without messages: {as_text(prompt)}")
     systems = [instructions]
     systems += [_content(turn) for turn in turns if role_of(turn) in SYSTEM]
+    # Earlier turns of an assistant make it a conversation, which has no single question.
     others = [turn for turn in turns if role_of(turn) not in SYSTEM]
     if len(others) != 1 or role_of(others[0]) != "user":
         roles = ", ".join(role_of(turn) for turn in turns) or "none"
@@ -86,6 +87,7 @@ def answer_of_task(data: Any) -> Any:
         Unreadable: there are several, or one is a list of several.
     """
     fields = data if isinstance(data, Mapping) else {}
+    # Task sets choose the name themselves.
     present = [name for name in ("answer", *PROBLEM["answer"]) if fields.get(name) is not None]
     if len(present) > 1:
         raise Unreadable("several-answers", f"the task has {' and '.join(present)}; one answer is expected")
@@ -196,8 +198,9 @@ def only(answer: Any) -> str | None:
     Raises:
         Unreadable: there are several.
     """
+    # An interval such as [0, 1] is no list of texts, and stays as it is.
     if isinstance(answer, str) and answer.lstrip().startswith("["):
-        listed = _json(answer)
+        listed = json_or_none(answer)
         if isinstance(listed, list) and all(isinstance(entry, str) for entry in listed):
             answer = listed
     if isinstance(answer, list):
@@ -211,16 +214,10 @@ def as_text(value: Any) -> str | None:
     """A value as text: whole numbers without a point, objects as JSON."""
     if value is None or isinstance(value, str):
         return value
+    # pandas stores whole numbers beside nulls as floats.
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 # ---- choices ----
@@ -275,6 +272,7 @@ def chosen_among(correct: Any, *others: Any) -> dict[str, Any]:
 
 def option_texts(choices: Any) -> list[str]:
     """The options of a list, of ``{text, label}``, or of a mapping by letter."""
+    # ARC: {text: [..], label: [..]}
     if isinstance(choices, Mapping) and isinstance(choices.get("text"), list):
         choices = choices["text"]
     elif isinstance(choices, Mapping):
@@ -286,6 +284,7 @@ def option_labels(choices: Any) -> list[str]:
     """The labels of the options: given, the keys of a mapping, or the letters."""
     if isinstance(choices, Mapping) and isinstance(choices.get("label"), list):
         return [str(label) for label in choices["label"]]
+    # {A: .., B: ..}, with nulls for letters that the row lacks
     if isinstance(choices, Mapping) and "text" not in choices:
         return [str(key) for key, option in choices.items() if option is not None]
     return list(LETTERS[: len(option_texts(choices))])
@@ -306,6 +305,7 @@ def harness_samples(resps: Any) -> list[Any]:
         Unreadable: the task has several requests a row, such as multiple choice by likelihood.
     """
     requests = resps if isinstance(resps, list) else []
+    # [[TEXT, ...]]; tasks by likelihood have a pair of numbers for each choice.
     repeats = requests[0] if len(requests) == 1 and isinstance(requests[0], list) else []
     if not repeats or not all(isinstance(text, str) for text in repeats):
         raise Unreadable("missing-completion", "the row has no generated text: its task compares likelihoods")
@@ -315,6 +315,7 @@ def harness_samples(resps: Any) -> list[Any]:
 def harness_prompt(doc: Any, arguments: Any) -> Any:
     """The question of a row of lm-evaluation-harness, else the whole text that the model got."""
     fields = doc if isinstance(doc, Mapping) else {}
+    # Not the task's own template, which may show examples before the question.
     for name in ("question", "problem", "prompt", "Question", "Problem"):
         question = fields.get(name)
         if isinstance(question, str) and question.strip():
@@ -375,6 +376,7 @@ def conversation(prompt: Any, completion: Any) -> list[dict[str, Any]] | None:
 def seconds(limit: Any) -> float | None:
     """A time limit in seconds: a number, ``2.0 seconds``, or CodeContests' mapping."""
     if isinstance(limit, Mapping):
+        # A protobuf duration, whose parts are 0 if there is no limit.
         whole_seconds = float(limit.get("seconds") or 0)
         nanoseconds = float(limit.get("nanos") or 0)
         return whole_seconds + nanoseconds / 1e9 or None

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from magcli.errors import DataError
 from magcli.layouts.table import LAYOUTS
-from magcli.layouts.types import COLUMNS, Layout, Place, column_of, has_path, options_present
+from magcli.layouts.types import COLUMNS, Layout, Place, column_of, options_present
 
 MAIN_ROLES = ("prompt", "answer", "tests", "completion")
 """Roles whose own column and another place contradict each other."""
@@ -34,10 +34,8 @@ class Reading:
     @property
     def main(self) -> str:
         """What is read, for messages: the first path."""
-        present = [path for path in self.paths if path]
-        if not present:
-            return "?"
-        return present[0].partition(":")[0].replace("[]", "")
+        # The first path is one that the table has; only the others may be missing.
+        return str(self.paths[0]).partition(":")[0].replace("[]", "")
 
 
 def matching(schema: pa.Schema) -> list[Layout]:
@@ -55,15 +53,12 @@ def matching(schema: pa.Schema) -> list[Layout]:
 def _matches(layout: Layout, schema: pa.Schema) -> bool:
     if any(name in schema.names for name in layout.without):
         return False
-    return all(has_path(schema, path) for path in layout.columns)
+    return all(options_present(schema, path) for path in layout.columns)
 
 
 def _recognised_by(layout: Layout, schema: pa.Schema) -> frozenset[str]:
     """The columns of a table by which it has a layout."""
-    columns: set[str] = set()
-    for path in layout.columns:
-        columns.update(column_of(option) for option in options_present(schema, path))
-    return frozenset(columns)
+    return frozenset(column_of(option) for path in layout.columns for option in options_present(schema, path))
 
 
 def readings(schema: pa.Schema, wanted: Collection[str], *, natively: bool = False) -> list[Reading]:
@@ -92,6 +87,7 @@ def readings(schema: pa.Schema, wanted: Collection[str], *, natively: bool = Fal
 
 def _readings_of(layout: Layout, schema: pa.Schema, wanted: Collection[str]) -> Iterator[Reading]:
     """The places of a layout that a stage reads; a conversation is read in place of its prompt and completion."""
+    # A stage that takes both would otherwise get the same text twice.
     is_conversation = "messages" in wanted and "messages" in layout.places
     sought = {"messages"} if is_conversation else set(wanted)
     for key, place in layout.places.items():
@@ -126,6 +122,7 @@ def _check_conflict(reading: Reading, chosen: Sequence[Reading], schema: pa.Sche
         if role not in MAIN_ROLES:
             continue
         column = COLUMNS[role].name
+        # A column that the layout itself has is no second source.
         is_of_layout = column in reading.columns or column in reading.layout.names
         if column in schema.names and not is_of_layout:
             raise DataError(_ambiguous(f"column {role}", [column, _described(reading)]))

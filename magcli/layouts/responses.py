@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from magcli.data.json_columns import is_json_text
 from magcli.errors import DataError
-from magcli.layouts.types import Unreadable
+from magcli.layouts.types import MAX_LITERAL, Unreadable, json_or_none
 from magcli.model.chat.messages import text_of, thoughts_of, without_thoughts
 
 Said = dict[str, Any]
@@ -34,10 +34,10 @@ API_OBJECTS = ("response", "chat.completion", "text_completion")
 """Values of ``object`` in OpenAI's responses."""
 TEXT_KEYS = ("output_text", "generated_text", "text")
 """Keys of the text in objects that have nothing else."""
+ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+"""Roles of ShareGPT and Gemini, by the names that chat templates use."""
 PRINTED = ("ChatCompletion(", "Response(id=", "Message(id=", "GenerateContentResponse(")
 """How the responses of Python clients begin where they were printed instead of stored."""
-MAX_LITERAL = 1 << 22
-"""Maximum number of characters of a Python literal; parsing one takes about a hundred times its size."""
 
 
 def said(value: Any, response: Any = None) -> Said:
@@ -52,6 +52,7 @@ def said(value: Any, response: Any = None) -> Said:
         return _of_object(value)
     if isinstance(value, list):
         return _of_list(value)
+    # A client may have stored the JSON of a response as its text.
     if isinstance(value, str) and (parsed := object_in(value)) is not None:
         return said(parsed)
     return {"completion": value, "thoughts": None}
@@ -108,10 +109,7 @@ def of_traces(traces: Any) -> Said:
     Raises:
         Unreadable: they are of several agents.
     """
-    listed = _of_one_agent(traces)
-    if not listed:
-        return {"completion": [], "thoughts": []}
-    return _joined([_last_said(path_of(trace)) for trace in listed])
+    return _joined([_last_said(path_of(trace)) for trace in _of_one_agent(traces)])
 
 
 def turns_of_traces(traces: Any, task: Any = None, episode: Any = None) -> list[Any]:
@@ -173,7 +171,7 @@ def _failed(error: Any) -> Unreadable:
 def role_of(turn: Mapping[str, Any]) -> str:
     """The role of a turn by the name that chat templates use; ``?`` without one."""
     role = str(turn.get("role") or turn.get("from") or "?")
-    return {"human": "user", "gpt": "assistant", "model": "assistant"}.get(role, role)
+    return ROLES.get(role, role)
 
 
 # ---- objects ----
@@ -183,10 +181,12 @@ def _of_object(value: Mapping[str, Any]) -> Said:
     match value:
         case {"choices": list(choices)} if choices:
             return _joined([_choice(choice) for choice in choices])
+        # An empty output of Responses ended within its thoughts; elsewhere an empty list is a failed request.
         case {"output": list(items)} if items or value.get("object") == "response":
             return _of_items(items, value)
         case {"candidates": list(candidates)} if candidates:
             return _joined([_candidate(candidate) for candidate in candidates])
+        # Ollama's response is like one choice; a delta is refused there.
         case {"message": Mapping()} | {"delta": Mapping()}:
             return _choice(value)
         case {"body": Mapping() as inner} | {"response": Mapping() as inner} | {"output": Mapping() as inner}:
@@ -196,6 +196,7 @@ def _of_object(value: Mapping[str, Any]) -> Said:
     for key in TEXT_KEYS:
         text = value.get(key)
         if isinstance(text, str):
+            # The reasoning may lie beside the text.
             thoughts = thoughts_of({**value, "content": text})
             return {"completion": text, "thoughts": thoughts or None}
     # A failed request has an error, or an empty list in the place of its results.
@@ -265,6 +266,7 @@ def _of_items(items: Sequence[Any], response: Mapping[str, Any]) -> Said:
 def _item_text(part: Any) -> str:
     if isinstance(part, str):
         return part
+    # A refusal is what the model said.
     text = part.get("text") or part.get("refusal")
     return text if isinstance(text, str) else ""
 
@@ -338,10 +340,12 @@ def turn(message: Mapping[str, Any], *, ended_early: bool = False) -> Said:
     """
     content = message.get("content", message.get("value"))
     calls = message.get("tool_calls") or message.get("function_call")
+    # With text beside them, that is taken as the answer.
     if calls and not content:
         count = len(calls) if isinstance(calls, list) else 1
         raise _calls_tools(f"{count} tool calls")
     if isinstance(content, list):
+        # Encrypted thoughts cannot be read by anybody but the API.
         content = [_block(part) for part in content if not _is_hidden(part)]
     try:
         text = text_of(without_thoughts(content))
@@ -382,6 +386,7 @@ def may_be_several(field: pa.Field) -> bool:
     if is_json_text(field):
         return True
     kind = field.type
+    # A list of messages or of items is one sample, any other list has several.
     if pa.types.is_list(kind):
         return not _has_field(kind.value_type, "role", "from", "type")
     return _has_field(kind, "choices", "candidates", "body")
@@ -414,10 +419,9 @@ def object_in(text: str) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
+    value = json_or_none(text)
+    if value is not None:
+        return value
     # Python prints the first key of an object in single quotes.
     if len(text) > MAX_LITERAL or "'" not in text[:40]:
         return None
@@ -429,11 +433,11 @@ def _parsed(text: str) -> Any:
 
 def _is_conversation(values: Sequence[Any]) -> bool:
     """Whether a list is messages that end with the assistant's, or items of a response."""
-    objects = [value for value in values if isinstance(value, Mapping)]
-    if not objects or len(objects) < len(values):
+    if not values or not all(isinstance(value, Mapping) for value in values):
         return False
-    roles = [role_of(value) for value in objects]
-    has_content = all("content" in value or "summary" in value for value in objects)
+    roles = [role_of(value) for value in values]
+    has_content = all("content" in value or "summary" in value for value in values)
+    # A list of objects with other roles is an answer in JSON.
     are_known = all(role in ("system", "user", "assistant", "tool", "?") for role in roles)
     return has_content and are_known and roles[-1] == "assistant"
 
@@ -443,14 +447,13 @@ def _is_response(value: Mapping[str, Any]) -> bool:
     match value:
         case {"object": str(name)} if name in API_OBJECTS:
             return True
-        case {"choices": [{"message": Mapping()}, *_]} | {"choices": [{"text": str(), "finish_reason": _}, *_]}:
-            return True
-        case {"type": "message", "role": "assistant", "content": list()}:
-            return True
-        case {"candidates": [{"content": {"parts": list()}}, *_]}:
-            return True
-        case {"role": "assistant", "content": str() | list()}:
-            return True
-        case {"custom_id": _, "response": Mapping()} | {"message": {"role": "assistant", "content": _}}:
+        case (
+            {"choices": [{"message": Mapping()}, *_]}
+            | {"choices": [{"text": str(), "finish_reason": _}, *_]}
+            | {"candidates": [{"content": {"parts": list()}}, *_]}
+            | {"role": "assistant", "content": str() | list()}
+            | {"message": {"role": "assistant", "content": _}}
+            | {"custom_id": _, "response": Mapping()}
+        ):
             return True
     return False

@@ -132,15 +132,15 @@ def _several(turns: int) -> Unreadable:
 
 def reward_in_log(rewards: Any) -> float | None:
     """The reward of a line, which is alone in a list."""
-    value = rewards[0] if isinstance(rewards, list) and rewards else rewards
+    value = _first(rewards)
     return float(value) if isinstance(value, int | float) else None
 
 
 def tokens_of_log(mask: Any, sampler: Any, trainer: Any, tokens: Any = None) -> dict[str, Any]:
     """Number and log-probs of the tokens that are trained; the lists go over the whole padded sequence."""
-    is_trained = [bool(value) for value in _first(mask)]
-    logprobs = list(compress(_first(sampler), is_trained))
-    trainer_logprobs = list(compress(_first(trainer), is_trained))
+    is_trained = [bool(value) for value in _inner(mask)]
+    logprobs = list(compress(_inner(sampler), is_trained))
+    trainer_logprobs = list(compress(_inner(trainer), is_trained))
     return {
         "num_tokens": sum(is_trained) or None,
         "logprobs": logprobs or None,
@@ -148,9 +148,14 @@ def tokens_of_log(mask: Any, sampler: Any, trainer: Any, tokens: Any = None) -> 
     }
 
 
-def _first(values: Any) -> list[Any]:
+def _first(values: Any) -> Any:
+    """The only value of a list; any other value as it is."""
+    return values[0] if isinstance(values, list) and values else values
+
+
+def _inner(values: Any) -> list[Any]:
     """The only list in a list."""
-    inner = values[0] if isinstance(values, list) and values else values
+    inner = _first(values)
     return inner if isinstance(inner, list) else []
 
 

@@ -7,11 +7,18 @@ another one and more replaces it; of others a stage refuses to choose (``magcli.
 from collections.abc import Mapping
 
 from magcli.layouts import programs, readers, responses
-from magcli.layouts.dumps import DUMPS
+from magcli.layouts.dumps import ASKED, DUMPS, SAID
 from magcli.layouts.types import Layout, Place
 
 QUESTION = "question|problem|prompt|Question|Problem"
 ANSWERS = "ground_truth|answer|expected_answer|gold|target|reference_answer|final_answer"
+
+VERIFIED = Place(("verification_info",), programs.verified)
+"""What verifies a solution, in the data sets of Prime Intellect."""
+WORKED = Place(("solution",), readers.short_or_final, uses_up=False)
+"""A worked solution or a short answer; the column is kept, as it has more than the answer."""
+ANY_TESTS = Place(("tests", "entry_point", "starter_code", "metadata"), programs.read_all)
+"""Tests in any form, with what says how they call a program."""
 
 RL: tuple[Layout, ...] = (
     Layout(
@@ -19,7 +26,7 @@ RL: tuple[Layout, ...] = (
         "verl: docs/preparation/prepare_data.rst; DAPO-Math-17k, Skywork-OR1-RL-Data",
         ("prompt", "reward_model.ground_truth"),
         {
-            "prompt|system": Place(("prompt",), readers.asked),
+            "prompt|system": ASKED,
             "answer|tests": Place(("reward_model.ground_truth", "ability"), programs.ground_truth),
         },
     ),
@@ -62,15 +69,15 @@ RL: tuple[Layout, ...] = (
         "TRL messages",
         "TRL: docs/source/dataset_formats.md, conversational prompt-only",
         ("prompt[].content",),
-        {"prompt|system": Place(("prompt",), readers.asked)},
+        {"prompt|system": ASKED},
     ),
     Layout(
         "TRL solution",
         "TRL: docs/source/grpo_trainer.md, datasets with a column solution",
         ("prompt[].content", "solution:string"),
         {
-            "prompt|system": Place(("prompt",), readers.asked),
-            "answer": Place(("solution",), readers.short_or_final, uses_up=False),
+            "prompt|system": ASKED,
+            "answer": WORKED,
         },
         without=("answer", "ground_truth"),
     ),
@@ -80,7 +87,7 @@ RL: tuple[Layout, ...] = (
         ("verification_info", "prompt"),
         {
             "prompt": Place(("prompt",)),
-            "answer|tests": Place(("verification_info",), programs.verified),
+            "answer|tests": VERIFIED,
             "solutions": Place(("gold_standard_solution",), programs.programs),
         },
     ),
@@ -90,7 +97,7 @@ RL: tuple[Layout, ...] = (
         ("verification_info", "prompt", "llm_response"),
         {
             "prompt": Place(("prompt",)),
-            "answer|tests": Place(("verification_info",), programs.verified),
+            "answer|tests": VERIFIED,
             "solutions": Place(("gold_standard_solution",), programs.programs),
             "completion": Place(("llm_response",)),
             "verdict": Place(("score",), uses_up=False),
@@ -102,7 +109,7 @@ RL: tuple[Layout, ...] = (
         ("verification_info", "problem_statement"),
         {
             "prompt": Place(("problem_statement",)),
-            "answer|tests": Place(("verification_info",), programs.verified),
+            "answer|tests": VERIFIED,
             "solutions": Place(("gold_standard_solution", "verification_info.language"), programs.programs),
             "time_limit": Place(("metadata.time_limit",), readers.seconds, uses_up=False),
         },
@@ -212,7 +219,7 @@ CODE: tuple[Layout, ...] = (
         ("problem", "tests:string"),
         {
             "prompt": Place(("problem", "starter_code"), readers.with_starter),
-            "tests": Place(("tests", "entry_point", "starter_code", "metadata"), programs.read_all),
+            "tests": ANY_TESTS,
             "solutions": Place(("solutions",), programs.programs),
         },
     ),
@@ -286,14 +293,14 @@ CODE: tuple[Layout, ...] = (
         "tests as text",
         "tests in any of these forms as JSON text",
         ("tests:string",),
-        {"tests": Place(("tests", "entry_point", "starter_code", "metadata"), programs.read_all)},
+        {"tests": ANY_TESTS},
         native=True,
     ),
     Layout(
         "tests by column",
         "inputs and outputs in lists of their own",
         ("tests.inputs|tests.input",),
-        {"tests": Place(("tests", "entry_point", "starter_code", "metadata"), programs.read_all)},
+        {"tests": ANY_TESTS},
         native=True,
     ),
 )
@@ -338,7 +345,7 @@ TRACES: tuple[Layout, ...] = (
         ("question", "solution", "deepseek_thinking_trajectory", "deepseek_attempt"),
         {
             "prompt": Place(("question",)),
-            "answer": Place(("solution",), readers.short_or_final, uses_up=False),
+            "answer": WORKED,
             "thoughts": Place(("deepseek_thinking_trajectory",)),
             "completion": Place(("deepseek_attempt",)),
             "verdict": Place(("deepseek_grade",)),
@@ -349,7 +356,7 @@ TRACES: tuple[Layout, ...] = (
         "simplescaling/s1K",
         ("question", "solution", "attempt", "thinking_trajectories[]"),
         {
-            "answer": Place(("solution",), readers.short_or_final, uses_up=False),
+            "answer": WORKED,
             "thoughts": Place(("thinking_trajectories",), readers.only),
             "completion": Place(("attempt",)),
         },
@@ -388,8 +395,8 @@ TRACES: tuple[Layout, ...] = (
         "TRL: docs/source/dataset_formats.md, conversational prompt-completion",
         ("prompt[].content", "completion[].content"),
         {
-            "prompt|system": Place(("prompt",), readers.asked),
-            "completion|thoughts": Place(("completion",), responses.said),
+            "prompt|system": ASKED,
+            "completion|thoughts": SAID,
             "messages": Place(("prompt", "completion"), readers.conversation),
         },
     ),

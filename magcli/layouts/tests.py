@@ -26,6 +26,7 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.layouts.pickled import packed_json
+from magcli.layouts.types import MAX_LITERAL, json_or_none
 from magcli.verify.code import suites
 from magcli.verify.code.cases import split_asserts
 from magcli.verify.code.script_library import MEMBERS, MODULES
@@ -37,8 +38,6 @@ TEST_MARKS: Mapping[str, type] = {"origin": str, "catches": int}
 """What ``make-tests`` notes on a test, which stays with it."""
 FUNCTION_KINDS = ("functional", "function_call", "function", "call_based")
 """Values of ``type`` or ``testtype`` of tests that call a function."""
-MAX_LITERAL = 1 << 22
-"""Maximum number of characters of a Python literal; parsing one takes about a hundred times its size."""
 
 Test = Mapping[str, Any]
 
@@ -116,10 +115,8 @@ def _value_of(text: str) -> Any:
     """
     start = text.lstrip()[:1]
     if start in ("[", "{", '"'):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return _literal(text)
+        value = json_or_none(text)
+        return _literal(text) if value is None else value
     if text[:2] == "eJ":  # the start of every text that is compressed with zlib and in base64
         return packed_json(text)
     return None
@@ -147,6 +144,7 @@ def _test(entry: Any, called: Called) -> Test:
         value = test[name]
         if isinstance(value, Mapping):
             test[name] = value.get(stream)
+    # A mark of another type is another tool's column.
     marks = {name: entry[name] for name, kind in TEST_MARKS.items() if isinstance(entry.get(name), kind)}
     return {**_checked(test), **marks}
 
@@ -155,6 +153,7 @@ def _checked(test: dict[str, Any]) -> dict[str, Any]:
     for name, value in test.items():
         if not isinstance(value, str | None):
             raise DataError(f"the {name} of a test is not text")
+    # All parts, as the rows of a table have the same fields.
     return {name: test.get(name) for name in PARTS}
 
 
@@ -162,6 +161,7 @@ def _named(tests: Mapping[str, Any], called: Called) -> Called:
     """What is called, with the name of the function that the tests themselves state."""
     name = tests.get("fn_name")
     metadata = tests.get("metadata")
+    # LiveCodeBench names the function there.
     if not name and isinstance(metadata, Mapping):
         name = metadata.get("func_name")
     return replace(called, function=name) if isinstance(name, str) and name else called
@@ -231,6 +231,7 @@ def _pytest_asserts(source: str) -> Iterator[str]:
         DataError: a function has other statements, or parameters such as fixtures, or it needs an import.
     """
     tree = parsed(source)
+    # Only what the tests use is missed.
     used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -240,6 +241,7 @@ def _pytest_asserts(source: str) -> Iterator[str]:
             continue
         if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test"):
             raise DataError(f"the test script has {ast.unparse(node)[:60]!r} outside of its test functions")
+        # Fixtures and parametrized tests need pytest.
         if node.args.args or node.decorator_list:
             raise DataError(f"{node.name} of the test script has parameters or decorators")
         yield from _function_asserts(node)
@@ -248,23 +250,23 @@ def _pytest_asserts(source: str) -> Iterator[str]:
 def _names_lost(node: ast.Import | ast.ImportFrom) -> list[str]:
     """The names that an import gives to a script and that its asserts alone do not have."""
     module = (node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
-    package = module.partition(".")[0]
-    is_installed = package in sys.stdlib_module_names or package in PACKAGES
     # Any other module is the solution, whose names asserts have anyway.
-    if module == "__future__" or not is_installed:
+    if module == "__future__" or not is_installed(module):
         return []
     bound = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
     return [name for name in bound if name not in MODULES and name not in MEMBERS]
 
 
+def is_installed(module: str) -> bool:
+    """Whether programs may import a module."""
+    package = module.partition(".")[0]
+    return package in sys.stdlib_module_names or package in PACKAGES
+
+
 def _methods_called(function: ast.FunctionDef) -> Counter[str]:
     """How often methods or other attributes of each name are used."""
-    counts: Counter[str] = Counter()
-    for node in ast.walk(function):
-        match node:
-            case ast.Attribute(value=ast.Name(id=name)):
-                counts[name] += 1
-    return counts
+    attributes = (node for node in ast.walk(function) if isinstance(node, ast.Attribute))
+    return Counter(node.value.id for node in attributes if isinstance(node.value, ast.Name))
 
 
 def _function_asserts(function: ast.FunctionDef) -> Iterator[str]:
@@ -277,7 +279,9 @@ def _function_asserts(function: ast.FunctionDef) -> Iterator[str]:
                 makes_object = any(isinstance(part, ast.Call) for part in ast.walk(value))
                 if makes_object and methods[name] > 1:
                     raise DataError(f"{function.name} of the test script calls several methods of one object, {name}")
+                # The expression may use names that were assigned before.
                 values[name] = SubstituteNames(values).visit(value)
+            # ``assert True`` tests nothing.
             case ast.Assert(test=test) if not isinstance(test, ast.Constant):
                 yield ast.unparse(ast.Assert(SubstituteNames(values).visit(test)))
             case ast.Assert() | ast.Pass() | ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):

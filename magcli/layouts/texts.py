@@ -4,6 +4,7 @@ Only such texts are parsed; a completion that is JSON by itself stays as it is.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ SEVERAL = "several-completions\tthe text is a response of {} completions; store 
 
 def completion_column(schema: pa.Schema) -> str:
     """The column of text that is read as the completion; empty if there is none, or several could be it."""
+    # The column itself comes before its other names.
     present = [name for name in names.COMPLETION if name in schema.names]
     if not present:
         present = [name for name in names.COMPLETION["completion"] if name in schema.names]
@@ -51,9 +53,7 @@ def with_texts(layout: Converted | None, schema: pa.Schema) -> Converted | None:
         for batch in layout.rows(batches) if layout else batches:
             yield _with_texts(batch, name, after)
 
-    if layout is None:
-        return Converted(after, rows, {}, "")
-    return Converted(after, rows, layout.columns, layout.layout, layout.changes_number)
+    return replace(layout, schema=after, rows=rows) if layout else Converted(after, rows, {}, "")
 
 
 def _with_texts(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.RecordBatch:
@@ -69,7 +69,7 @@ def _with_texts(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.Recor
             reasons[row] = reasons[row] or reason  # an earlier one stays
         columns[name] = pa.array(texts, pa.string())
         columns[UNREAD] = pa.array(reasons, pa.string())
-    return pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
+    return pa.RecordBatch.from_pydict(columns, schema=schema)
 
 
 def _read(texts: list[Any], rows: list[int]) -> Iterator[tuple[int, str | None, str | None]]:
@@ -88,6 +88,7 @@ def _text_of(value: Any) -> tuple[str | None, str | None]:
     completed = said(value)
     completion = completed["completion"]
     if isinstance(completion, list):
+        # The rows of a table of texts cannot become more here.
         return None, SEVERAL.format(len(completion))
     if completed["thoughts"] and completion is not None:
         return THINK.join(completed["thoughts"], completion), None

@@ -5,48 +5,44 @@ objects of a list). ``question|problem`` is whichever of them the table has. A t
 ``answer:int``. Columns that store JSON, whose values may be of any type, may be objects with any field.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from magcli.data.json_columns import is_json_text
 from magcli.data.schema import SOLUTION, TEST
 
-Role = Literal[
-    "prompt", "system", "answer", "choices", "tests", "solutions", "completion", "thoughts", "verdict", "messages",
-    "time_limit", "memory_limit", "trainer_reward", "finish", "num_tokens", "logprobs", "trainer_logprobs",
-]  # fmt: skip
-"""What a stage reads. The log-probs are the sampler's and the trainer's, of each token of the completion."""
-
-COLUMNS: Mapping[str, pa.Field] = {
-    "prompt": pa.field("prompt", pa.string()),
-    "system": pa.field("system", pa.string()),
-    "answer": pa.field("answer", pa.string()),
-    "choices": pa.field("choices", pa.list_(pa.string())),
-    "tests": pa.field("tests", pa.list_(TEST)),
-    "solutions": pa.field("solutions", pa.list_(SOLUTION)),
-    "completion": pa.field("completion", pa.string()),
-    "thoughts": pa.field("reasoning_content", pa.string()),
-    "verdict": pa.field("correct", pa.string()),
-    "messages": pa.field("messages", pa.string()),
-    "time_limit": pa.field("time_limit", pa.float64()),
-    "memory_limit": pa.field("memory_limit", pa.float64()),
-    "trainer_reward": pa.field("trainer_reward", pa.float64()),
-    "finish": pa.field("finish", pa.string()),
-    "num_tokens": pa.field("num_tokens", pa.int64()),
-    "logprobs": pa.field("logprobs", pa.list_(pa.float64())),
-    "trainer_logprobs": pa.field("trainer_logprobs", pa.list_(pa.float64())),
+_ROLES = {
+    **dict.fromkeys(("prompt", "system", "answer"), pa.string()),
+    "choices": pa.list_(pa.string()),
+    "tests": pa.list_(TEST),
+    "solutions": pa.list_(SOLUTION),
+    **dict.fromkeys(("completion", "thoughts", "verdict", "messages"), pa.string()),
+    **dict.fromkeys(("time_limit", "memory_limit", "trainer_reward"), pa.float64()),
+    "finish": pa.string(),
+    "num_tokens": pa.int64(),
+    **dict.fromkeys(("logprobs", "trainer_logprobs"), pa.list_(pa.float64())),
 }
-"""The column of each role, with the type that a reader's values have; ``messages`` are JSON."""
+"""What a stage reads, with the type that a reader's values have. The log-probs are the sampler's and the trainer's, of
+each token of the completion; ``messages`` are JSON."""
+_RENAMED = {"thoughts": "reasoning_content", "verdict": "correct"}
+COLUMNS: Mapping[str, pa.Field] = {role: pa.field(_RENAMED.get(role, role), kind) for role, kind in _ROLES.items()}
+"""The column of each role."""
 
 TYPES: Mapping[str, Callable[[pa.DataType], bool]] = {
     "int": pa.types.is_integer,
+    # A column of nulls may be of texts that are all missing.
     "string": lambda kind: bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)),
     "object": pa.types.is_struct,
 }
 """The types that a path may ask for."""
+
+
+MAX_LITERAL = 1 << 22
+"""Maximum number of characters of a Python literal; parsing one takes about a hundred times its size."""
 
 
 class Unreadable(Exception):
@@ -55,6 +51,14 @@ class Unreadable(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
         self.reason, self.detail = reason, detail
+
+
+def json_or_none(text: str) -> Any:
+    """The value of a JSON text; None for any other text, and for one that is nested too deeply."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -104,20 +108,12 @@ class Layout:
 
 def _columns_of(paths: Iterable[str]) -> frozenset[str]:
     """The columns that paths, with all their alternatives, begin in."""
-    columns: set[str] = set()
-    for path in paths:
-        columns.update(column_of(option) for option in path.split("|"))
-    return frozenset(columns)
+    return frozenset(column_of(option) for path in paths for option in path.split("|"))
 
 
 def column_of(path: str) -> str:
     """The name of the column that a path begins in."""
     return path.partition(":")[0].partition(".")[0].removesuffix("[]")
-
-
-def has_path(schema: pa.Schema, path: str) -> bool:
-    """Whether a table has a value at a path, or one of several."""
-    return bool(options_present(schema, path))
 
 
 def options_present(schema: pa.Schema, path: str) -> list[str]:

@@ -105,6 +105,7 @@ def decide(runs: Sequence[Cell], labels: Mapping[int, Label], rules: Rules) -> D
         rules: When tests and problems are kept.
     """
     for run in runs:
+        # Either stands alone: it says nothing about single solutions.
         if run.verdict == "infra-error":
             return Decision("not-run", run.output or "", {}, {})
         if run.verdict == "bad-gold":
@@ -124,6 +125,7 @@ def decide(runs: Sequence[Cell], labels: Mapping[int, Label], rules: Rules) -> D
         outcomes[outcome] += 1
         if outcome in ("kept", "replaced"):
             right_groups[test] = group
+            # The expected output stays as it is written, whatever its equal spellings.
             outputs[test] = None if group == RIGHT else _output(test_runs, group)
     failing = _failing(runs, right_groups)
     wrong = {run.solution for run in runs if labels[run.solution] == "wrong"}
@@ -140,6 +142,7 @@ def _failing(runs: Iterable[Cell], right_groups: Mapping[int, int | None]) -> se
     """The solutions that fail a kept test; ``right_groups`` has the group of its right output."""
     failing = set()
     for run in runs:
+        # Unlike a run without output, a skipped one is no failure.
         is_judged = run.test in right_groups and run.verdict != "unrun"
         if is_judged and run.group != right_groups[run.test]:
             failing.add(run.solution)
@@ -156,6 +159,7 @@ def _judge_test(
     runs: Sequence[Cell], voting: Collection[int], agreement: float, needed: int
 ) -> tuple[TestOutcome, int | None]:
     """The outcome of a test and the group that counts as right; ``needed`` votes replace an output."""
+    # Without output a solution votes for nothing, but counts among the voters.
     votes = Counter(run.group for run in runs if run.solution in voting and run.group is not None)
     max_votes = max(votes.values(), default=0)
     leading = [group for group, count in votes.items() if count == max_votes]
@@ -169,6 +173,7 @@ def _judge_test(
         return "disagree", None
     if winner == RIGHT:
         return "kept", RIGHT
+    # A voter that gives the expected output shows that it can be reached.
     if RIGHT in votes:
         return "contested", None
     if max_votes < needed or _output(runs, winner) is None:
@@ -178,10 +183,7 @@ def _judge_test(
 
 def _output(runs: Iterable[Cell], group: int | None) -> str | None:
     """The output that represents a group of wrong outputs."""
-    for run in runs:
-        if run.group == group and run.output is not None:
-            return run.output
-    return None
+    return next((run.output for run in runs if run.group == group and run.output is not None), None)
 
 
 def _drop_reason(
@@ -194,6 +196,7 @@ def _drop_reason(
     if not voting:
         return "solutions-fail", "no solution produces any output"
     if against > rules.disputed * total:
+        # With too few voters the solutions may be wrong rather than the tests.
         too_few = len(voting) < rules.votes
         reason: DropReason = "solutions-fail" if too_few else "disputed"
         return reason, f"{against} of {total} tests"
@@ -231,6 +234,7 @@ class MatrixTable:
         path.parent.mkdir(parents=True, exist_ok=True)
         if restart:
             durable.remove(journal)
+        # Verdicts depend on both: an interrupted run is only resumed with the same.
         identity = {"sandbox": sandbox, "version": __version__, **({KEY: shard} if shard else {})}
         self._journal = Journal.open(journal, MATRIX, identity)
 
@@ -240,6 +244,7 @@ class MatrixTable:
         if key not in self._journal:
             return None
         runs = runs_of(self._journal.get(key).rows.to_pylist())
+        # A fault of the machine is worth another attempt.
         if not runs or runs[0].verdict == "infra-error":
             return None
         return runs
@@ -262,6 +267,7 @@ class MatrixTable:
         keys = [f"{digest} {id}" for id, digest in problems]
         if all(key in self._journal for key in keys):
             self._write(keys, history)
+        # The journal is removed once the table is written, which then has this history.
         elif not self._is_finished(history(0)[-1]):
             raise DataError(f"{self._path}: the runs of finished problems are missing; use --restart to run them again")
         self._journal.remove()
@@ -323,8 +329,10 @@ class MatrixReplay:
         source = table.read(str(path))
         require(source.schema, MATRIX.names, stage="filter-code", where=str(path))
         self._path = path
+        # A problem may be asked for twice in a row.
         self._last: tuple[tuple[str, str], list[Cell]] = ("", ""), []
         rows = (row for batch in source.rows for row in batch.to_pylist())
+        # Cells of a problem are next to each other, so only one problem is in memory.
         self._problems = groupby(rows, key=lambda row: (row["id"], row["digest"]))
 
     def runs(self, id: str, digest: str) -> list[Cell]:

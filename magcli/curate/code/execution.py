@@ -84,7 +84,7 @@ class ExclusiveRetry:
     """
 
     def __init__(self) -> None:
-        self._exclusive_lock = threading.Lock()
+        # Guards how many problems run side by side, and whether one runs alone.
         self._changed = threading.Condition()
         self._running = 0
         self._closed = False
@@ -116,16 +116,17 @@ class ExclusiveRetry:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        with self._exclusive_lock:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closed)
+            # Closed first, so that no more start while those that run come to their end.
+            self._closed = True
+            self._changed.wait_for(lambda: not self._running)
+        try:
+            yield
+        finally:
             with self._changed:
-                self._closed = True
-                self._changed.wait_for(lambda: not self._running)
-            try:
-                yield
-            finally:
-                with self._changed:
-                    self._closed = False
-                    self._changed.notify_all()
+                self._closed = False
+                self._changed.notify_all()
 
 
 def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: ExclusiveRetry) -> list[Cell]:
@@ -164,6 +165,7 @@ def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[C
             if fault and output is not None:
                 fits = len(output) <= min(MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES - stored)
                 # The stand-in is not UTF-8, so it cannot become the output of a test.
+                # Equal outputs have equal digests, so large ones are still grouped.
                 compared = output if fits else b"\xff" + hashlib.sha256(output).digest()
                 wrong[test][number] = compared
                 stored += len(compared)
@@ -181,12 +183,14 @@ def _run_solution(
     """The outcome of each test; None if it is skipped."""
     timeouts = 0
     with compiled(plan, solution, box) as program:
+        # A plan has either tests or scripts.
         cases: dict[int, Case | Script] = {**plan.tests, **plan.scripts}
         for test, case in cases.items():
             if stopped():
                 raise EnvironmentFault("filter-code: stopped before this problem was finished")
             if isinstance(program, Fault):
                 yield test, (program, None, None)
+            # A solution that is labelled right decides on the tests, so all its runs count.
             elif timeouts == MAX_TIMEOUTS and solution.verdict != "right":
                 yield test, None
             else:
@@ -247,6 +251,7 @@ def _grouped(plan: RunPlan, test: int, outputs: Mapping[int, bytes]) -> dict[int
     case = plan.tests[test]
     distinct_outputs = sorted(set(outputs.values()))
     groups: dict[int, tuple[int, str | None]] = {}
+    # Sorted outputs, so that the numbers of groups do not depend on the order of solutions.
     for number, component in enumerate(_components(distinct_outputs, case, plan.rule), RIGHT + 1):
         members = [solution for solution, output in outputs.items() if output in component]
         representative = _most_common([outputs[solution] for solution in members])
@@ -265,6 +270,7 @@ def _components(outputs: Sequence[bytes], case: Case, rule: Comparison) -> list[
     """Connected components of equal outputs: with a tolerance, equality is not transitive."""
     components: list[set[bytes]] = []
     for output in outputs:
+        # An output that equals members of several components joins these.
         joined = {output}
         apart = []
         for component in components:
@@ -310,6 +316,7 @@ def compiled(plan: RunPlan, solution: Solution, box: Sandbox) -> Iterator[Runnab
         CompilerFailed: the compiler timed out or died.
         EnvironmentFault: there is no compiler.
     """
+    # Python programs are called directly.
     calls = plan.calls if plan.has_calls and solution.language == "cpp" else None
     source = calls.program(solution.code) if calls else solution.code
     serving = bool(plan.scripts)

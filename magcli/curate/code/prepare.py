@@ -37,6 +37,7 @@ from magcli.verify.sandbox import Limits
 CONSTANTS: tuple[Any, ...] = (True, False, 0, 1, -1, 0.0, "", (), [], {}, frozenset(), [[]], [0], [1])
 """Values that a trivial function may return, besides the one expected by the first test."""
 MAX_ARGUMENTS = 9
+# A number with a point or an exponent, alone between blanks.
 _DECIMAL = re.compile(rb"(?<!\S)[+-]?(?:\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)(?!\S)")
 Trivial = Literal["nothing", "input", "constant", "zero"]
 
@@ -139,6 +140,7 @@ def _select_tests(problem: CodeProblem, max_tests: int) -> tuple[dict[int, Case]
     distinct = _distinct_tests(problem.tests)
     for number, test in distinct.items():
         try:
+            # A plain call or stdin comes back as such, and is no ``Script``.
             (script,) = parse_scripts([test], problem.functions)
         except DataError as error:
             errors.append(error)
@@ -154,6 +156,7 @@ def _select_tests(problem: CodeProblem, max_tests: int) -> tuple[dict[int, Case]
         raise DataError("some tests call a function and others use stdin")
     chosen = sorted(usable)[: max_tests or None]
     skipped = SkippedTests(len(errors), len(problem.tests) - len(distinct), len(usable) - len(chosen))
+    # Calls can be compared value by value, so scripts are the last resort.
     if len(cases) == len(usable):
         return {number: cases[number] for number in chosen}, {}, skipped
     return {}, {number: scripts[number] for number in chosen}, skipped
@@ -163,6 +166,7 @@ def _distinct_tests(tests: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str
     """The tests by index, without those whose input, call or assert is that of an earlier one."""
     first: dict[str, int] = {}
     for number, test in enumerate(tests):
+        # Two tests that ask the same contradict each other or are one, so the first counts.
         asked = json.dumps([test.get(name) for name in ("input", "call", "assert")])
         first.setdefault(asked, number)
     return {number: tests[number] for number in first.values()}
@@ -210,8 +214,10 @@ def _run_plan(
     """The plan for the first ``max_solutions`` distinct runnable solutions of each verdict (0: all)."""
     limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
     plan = RunPlan(tests, {}, limits, comparison(problem.compare), checker, calls, entry_point, scripts)
+    # A checker reads streams of text.
     if plan.has_calls and checker:
         raise DataError("a checker cannot judge tests that call a function")
+    # C++ needs the adapter that makes calls of stdin.
     languages = ("python",) if plan.has_calls and calls is None else ("python", "cpp")
     solutions: dict[int, Solution] = {}
     counts: Counter[str] = Counter()
@@ -226,6 +232,7 @@ def _run_plan(
 
 def _digest(problem: CodeProblem, plan: RunPlan) -> str:
     """A digest of what determines the runs. It is stored in matrices, so it must stay the same between versions."""
+    # Under the names and in the order that stored matrices have.
     stated = {"own" if key == "functions" else key: value for key, value in problem._asdict().items()}
     stated["own"] = sorted(problem.functions)
     identity = [stated, plan.numbers, list(plan.solutions), repr(plan.limits), plan.checker, repr(plan.calls)]
@@ -307,6 +314,7 @@ def trivial(tests: Sequence[Case], rule: Comparison) -> Trivial | None:
 def _trivial_program(tests: Sequence[StdinCase], rule: Comparison) -> Trivial | None:
     # A single test has a constant output anyway, which says nothing about the test.
     first = tests[0].output if len(tests) > 1 else None
+    # A tolerance that accepts 0 for 0.0 is not too wide.
     decimals = (match[0] for test in tests for match in _DECIMAL.finditer(test.output))
     has_numbers = any(float(decimal) for decimal in decimals)
     programs: dict[Trivial, Callable[[StdinCase], bytes | None]] = {
@@ -335,6 +343,7 @@ def _trivial_function(tests: Sequence[Call], rule: Comparison) -> Trivial | None
         return None
     expected = tests[0].expected
     accepted: Any = expected.value
+    # Any of the accepted values would pass the first test.
     if expected.kind == "one-of":
         accepted = next(iter(accepted), None)
     for value in (*CONSTANTS, accepted):

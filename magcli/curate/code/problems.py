@@ -17,7 +17,6 @@ and division of integers is integral. Everything is a pure function of a row.
 """
 
 import ast
-import json
 import re
 import textwrap
 import warnings
@@ -27,6 +26,7 @@ from typing import Any, Literal, NamedTuple
 from magcli.errors import DataError
 from magcli.layouts.names import SOLUTIONS, STATEMENT, TESTS
 from magcli.layouts.tests import Called, read_tests
+from magcli.layouts.types import json_or_none
 from magcli.verify.code.judge import LANGUAGES
 from magcli.verify.code.outputs import infer_comparison
 from magcli.verify.code.scripts import names_of_problem
@@ -46,6 +46,7 @@ _COLUMN_LABELS: dict[str, Label] = {"incorrect_solutions": "wrong", "samples": "
 """Labels of solutions without a verdict, by column; ``right`` in all others."""
 _LANGUAGE_NUMBERS = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 """Languages of CodeContests."""
+# As in the validator_flags of ICPC's problem packages: float_tolerance 1e-6
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
 # A body is indented, also after comments; a program is not.
 _FUNCTION_BODY = re.compile(r"(?:#.*\n)*\s")
@@ -121,6 +122,7 @@ def _comparison(row: Mapping[str, Any], default: str, tests: Sequence[Mapping[st
     flags = f"{row.get('validator_flags') or ''} {row.get('problem_yaml') or ''}"
     if match := _TOLERANCE.search(flags):
         return f"floats:{match[1]}"
+    # In YAML what follows # is a comment.
     if re.search(r"^[^#]*\bcase_sensitive\b", flags, re.M):
         return "tokens-case"
     if default != "tokens":
@@ -137,6 +139,7 @@ def _statement(row: Mapping[str, Any]) -> str:
 def _seconds(limit: Any) -> float | None:
     if isinstance(limit, Mapping):
         seconds = _number(limit.get("seconds")) or 0
+        # A protobuf duration; both parts 0 if there is no limit.
         nanoseconds = _number(limit.get("nanos")) or 0
         return seconds + nanoseconds / 1e9 or None
     return _number(limit)
@@ -180,9 +183,11 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
             continue
         label = _COLUMN_LABELS.get(column, "right")
         match column:
+            # Completions of a model continue its prompt.
             case "samples":
                 samples = value if isinstance(value, list) else [value]
                 entries = [{"code": prompt + sample} for sample in samples if isinstance(sample, str)]
+            # Columns of another type hold no program.
             case "canonical_solution" | "python_file" | "cpp_file" if not isinstance(value, str):
                 entries = []
             case "canonical_solution":
@@ -210,18 +215,13 @@ def _body(prompt: str, body: str) -> str:
     return prompt + body
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _listed(column: Any) -> Iterator[Mapping[str, Any]]:
-    value = _json(column) if isinstance(column, str) and column[:1] in "[{" else column
+    # A program may begin with a bracket too: then it is no JSON.
+    value = json_or_none(column) if isinstance(column, str) and column[:1] in "[{" else column
     match value:
         case {"language": list(languages), "solution": list(programs)}:
             for language, code in zip(languages, programs, strict=False):
+                # zip stops at the shorter list: a language without a program says nothing.
                 name = _LANGUAGE_NUMBERS.get(language, language) if isinstance(language, int) else language
                 yield {"language": name, "code": code}
         case list():
@@ -264,6 +264,7 @@ def split_python_classes(source: str) -> list[str]:
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _CLASS_NAME.fullmatch(node.name)]
     programs = []
     for chosen in classes:
+        # Everything outside of the other classes stays, such as imports and helpers.
         left_out: set[int] = set()
         for other in classes:
             if other is not chosen:
@@ -278,6 +279,7 @@ def split_cpp_classes(source: str) -> list[str]:
     classes = [match[0] for match in _CPP_CLASS.finditer(source)]
     if not classes:
         return [source]
+    # Includes and types around the classes stay with each.
     around = _CPP_CLASS.sub("", source)
     return [f"{around}\n{_CLASS_WORD.sub('Solution', chosen)}" for chosen in classes]
 
@@ -309,6 +311,7 @@ class _DivisionRewriter(ast.NodeTransformer):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         self.generic_visit(node)
+        # a[f()] /= 2 would call f twice if it were written out.
         if not isinstance(node.op, ast.Div) or not isinstance(node.target, ast.Name):
             return node
         return ast.Assign([node.target], _quotient(ast.Name(node.target.id), node.value), lineno=node.lineno)

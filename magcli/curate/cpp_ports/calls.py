@@ -83,13 +83,13 @@ class FunctionTests(NamedTuple):
         # A declaration may say what the values leave open, such as the elements of an empty list.
         hints = dict(self.function.parameters) if self.function else {}
         returns_hint = self.function.returns if self.function else UNKNOWN
-        values_of_parameters = zip(*self.arguments, strict=True)
-        types = []
-        for name, values in zip(self.names, values_of_parameters, strict=True):
-            types.append(common_type(values, hints.get(name, UNKNOWN)))
-        returns = common_type(self.values, returns_hint)
-        names = [name + "_" if name in _RESERVED else name for name in self.names]
-        return Signature(self.name, tuple(zip(names, types, strict=True)), returns)
+        parameters = []
+        # The values of each parameter in all tests.
+        for name, *values in zip(self.names, *self.arguments, strict=True):
+            type = common_type(values, hints.get(name, UNKNOWN))
+            free_name = f"{name}_" if name in _RESERVED else name
+            parameters.append((free_name, type))
+        return Signature(self.name, tuple(parameters), common_type(self.values, returns_hint))
 
 
 def tests_of_function(calls: Sequence[Call], prompt: str, codes: Iterable[str]) -> FunctionTests:
@@ -138,6 +138,7 @@ def arguments(test: ParsedCall, names: Sequence[str]) -> list[Any]:
     Raises:
         UnsupportedSignature: they do not match the parameters.
     """
+    # What is not passed by position must be passed by name.
     rest = names[len(test.arguments) :]
     if len(test.arguments) > len(names) or set(rest) != set(test.keywords):
         raise UnsupportedSignature("arguments")
@@ -148,6 +149,7 @@ def _name(tests: Sequence[ParsedCall]) -> str:
     """The function that all tests call."""
     names = {test.name for test in tests}
     short = tests[0].name.rpartition("::")[2]
+    # C++ reserves names with two leading underscores.
     if len(names) > 1 or not _C_NAME.fullmatch(short) or short in _RESERVED or short.startswith("__"):
         raise UnsupportedSignature("names")
     return tests[0].name
@@ -155,6 +157,7 @@ def _name(tests: Sequence[ParsedCall]) -> str:
 
 def _parameters(tests: Sequence[ParsedCall], function: Function | None) -> list[str]:
     """Names of the parameters that the tests pass: as declared, else letters."""
+    # Trailing parameters with defaults are left out if the tests do not pass them.
     count = len(tests[0].arguments) + len(tests[0].keywords)
     if function and len(function.parameters) >= count:
         return [name for name, _ in function.parameters[:count]]
@@ -205,6 +208,7 @@ def stub_text(tree: ast.Module, name: str) -> str | None:
     """The docstring of the only function in a stub; None if the code contains anything else."""
     definition = find(tree, name)
     expected = ast.ClassDef if "::" in name else ast.FunctionDef
+    # Imports for annotations are no helper code.
     others = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom | expected)]
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     if definition is None or others or len(functions) > 1:
@@ -269,6 +273,7 @@ class CppCalls(NamedTuple):
         """
         values = arguments(parse_call(call), self.names)
         for value, (_, type) in zip(values, self.signature.parameters, strict=True):
+            # A new call may need a wider type than those of the tests, which the program could not read.
             if common_type([value], type) != type:
                 raise UnsupportedSignature("types")
         return stdin(values, self.signature).encode()
@@ -280,6 +285,7 @@ class CppCalls(NamedTuple):
             NotPlain: it is not a value, for example because the program exited early.
         """
         try:
+            # The harness writes every container as [ ... ], so the tests say which one it is.
             value = _reshaped(_tree(stdout.split()), self.shape)
             return json.dumps(_tagged(value)).encode()
         except (TypeError, RecursionError) as error:
@@ -346,6 +352,7 @@ def shape_of(values: Iterable[Plain]) -> Shape:
 def _shape_of_scalars(values: Sequence[Plain]) -> Shape:
     """Floats, also with integers among them, or truth values only; other values have no shape to restore."""
     kinds = set(map(type, values))
+    # C++ writes 1.0 as 1, so integers beside floats are floats too.
     if float in kinds:
         return Shape(float)
     return Shape(bool) if kinds == {bool} else _OTHER
@@ -373,6 +380,7 @@ def _reshaped(value: Any, shape: Shape) -> Any:
 
 
 def _scalar(value: Any, kind: type) -> Any:
+    # A C++ function may return an int for a truth value, and 1.0 is written as 1.
     if isinstance(value, int) and kind in (bool, float):
         return kind(value)
     return value
@@ -388,6 +396,7 @@ def _tree(tokens: Iterable[bytes]) -> Any:
     for token in tokens:
         if token == b"[":
             levels.append([])
+        # A bracket too many is no literal either, which ends the parsing.
         elif token == b"]" and len(levels) > 1:
             closed = levels.pop()
             levels[-1].append(closed)
@@ -403,6 +412,7 @@ def _literal(token: bytes) -> bool | int | float | str | None:
         return _LITERALS[token]
     try:
         if token[:1] == b'"':
+            # Escapes are bytes, so they become characters only together.
             return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), token[1:-1]).decode()
         return int(token) if token.lstrip(b"-").isdigit() else float(token)
     except ValueError as error:

@@ -68,12 +68,13 @@ _NAMES: Mapping[Kind, str] = {
 }
 _NUMBERS: tuple[Kind, ...] = ("int", "long", "double")
 _HINTS: Mapping[str, Kind] = {"bool": "bool", "int": "int", "float": "double", "str": "string"}
-_GENERIC: Mapping[str, Kind] = {
-    **dict.fromkeys(("list", "List", "Sequence", "Iterable"), "list"),
-    **dict.fromkeys(("set", "Set", "frozenset"), "set"),
-    **dict.fromkeys(("dict", "Dict", "Mapping"), "map"),
-    "Optional": "optional",
+_GENERIC: Mapping[str, Type] = {
+    **dict.fromkeys(("list", "List", "Sequence", "Iterable"), Type("list", (UNKNOWN,))),
+    **dict.fromkeys(("set", "Set", "frozenset"), Type("set", (UNKNOWN,))),
+    **dict.fromkeys(("dict", "Dict", "Mapping"), Type("map", (UNKNOWN, UNKNOWN))),
+    "Optional": Type("optional", (UNKNOWN,)),
 }
+"""The types of generic annotations without their arguments."""
 
 
 def common_type(values: Iterable[Any], hint: Type = UNKNOWN) -> Type:
@@ -92,13 +93,12 @@ def annotation_type(node: ast.expr | None) -> Type:
     """The type of an annotation; ``UNKNOWN``, or with unknown parts, if it is less specific."""
     match node:
         case ast.Constant(str(text)):
+            # A quoted annotation, of which only a plain name is understood.
             return annotation_type(ast.Name(text))
         case ast.Name(name) if name in _HINTS:
             return Type(_HINTS[name])
         case ast.Attribute(_, name) | ast.Name(name) if name in _GENERIC:
-            kind = _GENERIC[name]
-            num_parts = 2 if kind == "map" else 1
-            return Type(kind, (UNKNOWN,) * num_parts)
+            return _GENERIC[name]
         case ast.Subscript(ast.Name(name) | ast.Attribute(_, name), part):
             parts = part.elts if isinstance(part, ast.Tuple) else [part]
             return _generic(name, [annotation_type(argument) for argument in parts], parts)
@@ -114,11 +114,8 @@ def _generic(name: str, parts: list[Type], nodes: list[ast.expr]) -> Type:
         if len(nodes) == 2 and isinstance(nodes[1], ast.Constant) and nodes[1].value is ...:
             return Type("list", (parts[0],))
         return Type("tuple", tuple(parts))
-    kind = _GENERIC.get(name)
-    num_parts = 2 if kind == "map" else 1
-    if kind is None or len(parts) != num_parts:
-        return UNKNOWN
-    return Type(kind, tuple(parts))
+    bare = _GENERIC.get(name, UNKNOWN)
+    return Type(bare.kind, tuple(parts)) if len(parts) == len(bare.parts) else UNKNOWN
 
 
 def _of(value: Any) -> Type:
@@ -129,6 +126,7 @@ def _of(value: Any) -> Type:
         case bool():
             return Type("bool")
         case int():
+            # The ranges of long long and int.
             if not -(2**63) <= value < 2**63:
                 raise UnsupportedSignature("big-integers")
             return Type("int" if -(2**31) <= value < 2**31 else "long")
@@ -169,6 +167,7 @@ def _unified(one: Type, other: Type) -> Type:
         return max(one, other, key=lambda number: _NUMBERS.index(number.kind))
     if {one.kind, other.kind} <= {"list", "tuple"}:
         return _sequence(one, other)
+    # Types without parts differ if they are not equal.
     if one.kind != other.kind or len(one.parts) != len(other.parts) or not one.parts:
         raise UnsupportedSignature("types")
     return Type(one.kind, tuple(map(_unified, one.parts, other.parts)))
@@ -201,6 +200,12 @@ class Signature(NamedTuple):
     parameters: tuple[tuple[str, Type], ...]
     returns: Type
 
+    @property
+    def called(self) -> str:
+        """The function where it is called; a method on a new object."""
+        owner, _, name = self.name.rpartition("::")
+        return f"{owner}().{name}" if owner else f"::{name}"
+
     def __str__(self) -> str:
         named = ", ".join(f"{type} {name}" for name, type in self.parameters)
         owner, _, name = self.name.rpartition("::")
@@ -213,13 +218,16 @@ def harness(signature: Signature) -> str:
     variables = []
     lines = []
     for number, (_, type) in enumerate(signature.parameters):
+        # Names that no program has.
         variable = f"magcli_argument_{number}"
         variables.append(variable)
         lines.append(f"    {type} {variable}{{}};\n    values.read({variable});")
-    owner, _, name = signature.name.rpartition("::")
-    called = f"{owner}().{name}" if owner else f"::{name}"
-    call = f"{called}({', '.join(variables)})"
-    return _filled("declared_main.cpp", ARGUMENTS="\n".join(lines), RETURNS=str(signature.returns), CALL=call)
+    return _filled(
+        "declared_main.cpp",
+        ARGUMENTS="\n".join(lines),
+        RETURNS=str(signature.returns),
+        CALL=f"{signature.called}({', '.join(variables)})",
+    )
 
 
 def generic_harness(signature: Signature) -> str:
@@ -227,19 +235,19 @@ def generic_harness(signature: Signature) -> str:
 
     They are deduced from the function itself or, if it is a template or overloaded, taken from the tests.
     """
-    owner, _, name = signature.name.rpartition("::")
     return _filled(
         "generic_main.cpp",
         COUNT=str(len(signature.parameters)),
-        NAME=signature.name if owner else f"::{name}",
+        NAME=signature.name if "::" in signature.name else f"::{signature.name}",
         TYPES=", ".join(str(type) for _, type in signature.parameters),
-        CALL=f"{owner}().{name}" if owner else f"::{name}",
+        CALL=signature.called,
     )
 
 
 def _filled(main: str, **values: str) -> str:
     text = _template("harness.cpp") + _template(main)
     for name, value in values.items():
+        # Braces, as in format strings, are everywhere in C++.
         text = text.replace(f"@{name}@", value)
     return text
 
@@ -267,6 +275,7 @@ def _tokens(value: Any, type: Type) -> list[str]:
         case "bool":
             return ["true" if value else "false"]
         case "double":
+            # ``repr`` is the shortest text that reads back as the same number.
             return [repr(float(value))]
         case "string":
             return [_quoted(value)]
@@ -291,5 +300,6 @@ def _bracketed(parts: Any) -> list[str]:
 
 def _quoted(text: str) -> str:
     """A string as one token without blanks."""
+    # Escaped are blanks, which separate tokens, and what quoting needs itself.
     signs = (sign if "!" <= sign <= "~" and sign not in '"\\' else f"\\x{ord(sign):02x}" for sign in text)
     return f'"{"".join(signs)}"'

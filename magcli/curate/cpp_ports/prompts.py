@@ -49,7 +49,9 @@ _ABOUT_FUNCTION = re.compile(
     re.IGNORECASE,
 )
 """The stories of contest problems with stdin mention pandas, generators and decorators in other senses."""
+# A link may name Python without the problem being about it.
 _URL = re.compile(r"\bhttps?://\S+")
+# The article stays: "a Python function" becomes "a function".
 _ASKS_PYTHON = re.compile(
     r"\b(a |an |the |following )?python\s?3?\s+(?=(?:function|program|code|script|solution)\b)", re.I
 )
@@ -94,6 +96,7 @@ def _with_stdin(row: Mapping[str, Any]) -> LanguagePair:
 
 
 def _with_calls(row: Mapping[str, Any], calls: Sequence[Call]) -> LanguagePair:
+    # A program is compared with one output.
     if any(call.expected.kind == "one-of" for call in calls):
         raise UnsupportedSignature("value")
     prompt = str(row["prompt"])
@@ -111,6 +114,7 @@ def _with_calls(row: Mapping[str, Any], calls: Sequence[Call]) -> LanguagePair:
         stdin_test(arguments, value, signature) for arguments, value in zip(tests.arguments, tests.values, strict=True)
     ]
     python = "Write this function in Python 3."
+    # A prompt that does not declare the function gets its declaration.
     own_name = tests.name.rpartition("::")[2]
     if f"def {own_name}(" not in prompt:
         line = tests.function.line if tests.function else declaration(tests.name, tests.names)
@@ -135,6 +139,7 @@ def _compare(row: Mapping[str, Any], signature: Signature, calls: Sequence[Call]
         raise UnsupportedSignature("any-order")
     if not signature.returns.contains("double"):
         return "tokens-case"
+    # A comparison with a tolerance ignores the case of text.
     if signature.returns.contains("string"):
         raise UnsupportedSignature("types")
     if requested.startswith("floats"):
@@ -160,6 +165,7 @@ def _statement(prompt: str, name: str) -> str:
         UnsupportedSignature: it is about Python, or its code contains more than the declaration.
     """
     tree = parsed(prompt)
+    # A prompt that is Python itself, as HumanEval's: its text is the docstring.
     if tree and any(not isinstance(node, ast.Expr) for node in tree.body):
         text = _stub_text(tree, name)
     else:

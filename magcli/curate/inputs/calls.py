@@ -37,6 +37,7 @@ class Shape:
 def mutations(calls: Sequence[str], stated: Sequence[StatedRange], seed: str) -> Iterator[str]:
     """New distinct calls like the existing ones; ends after ``MAX_FAILURES`` consecutive failures."""
     trees = [ast.parse(call, mode="eval").body for call in calls]
+    # Only what stands at the same path in every call is replaced.
     literals = [dict(_literals(tree)) for tree in trees]
     ranges = {range_.name: range_ for range_ in stated}
     columns = {
@@ -49,6 +50,7 @@ def mutations(calls: Sequence[str], stated: Sequence[StatedRange], seed: str) ->
     seen = {ast.unparse(tree) for tree in trees}
     failures = 0
     while shapes and failures <= MAX_FAILURES:
+        # A new generator each time, so that an attempt does not depend on how much the ones before it drew.
         random = Random(f"{seed}\0{len(seen)}\0{failures}")
         text = _drawn(random.choice(trees), shapes, equal, random)
         failures += 1
@@ -81,6 +83,7 @@ def _arguments(node: ast.expr) -> Iterator[tuple[Path, ast.expr]]:
 def shape_of(values: Sequence[Any]) -> Shape:
     """The common structure of values; ``same`` if they differ in kind, so one of them is used."""
     kinds = {type(value) for value in values}
+    # Of values without a length this is never used.
     lengths = _range([len(value) for value in values if isinstance(value, str | list | dict)])
     if kinds == {int}:
         return Shape("int", *_range(values))
@@ -104,17 +107,20 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     """From the minimum, or 1 if it is positive, to twice the maximum, without changing signs."""
     lowest, highest = min(values, default=0), max(values, default=0)
     low = 2 * lowest if lowest < 0 else min(lowest, 1)
+    # Up to 10 at least, so that small examples do not keep all new values small.
     high = highest if highest < 0 else max(2 * highest, 10)
     return low, high
 
 
 def _stated(shape: Shape, name: str, stated: Mapping[str, StatedRange]) -> Shape:
     """A shape with the ranges stated for its name and, by ``name[i]``, its elements."""
+    # A range stated for a list itself is that of its elements, so only its length counts here.
     sized = shape.kind in ("list", "str")
     if range_ := stated.get(f"{name}.length" if sized else name):
         shape = replace(shape, low=range_.low, high=range_.high)
     if shape.kind != "list":
         return shape
+    # nums[i], a_i, grid[i][j]
     for key in (f"{name}[i]", f"{name}_i", f"{name}[i][j]"):
         if key in stated:
             return replace(shape, parts=(_elements(shape.parts[0], stated[key]),))
@@ -162,6 +168,7 @@ def _drawn(tree: ast.expr, shapes: Mapping[Path, Shape], equal: frozenset[Path],
 
 def _with(node: ast.expr, new: Mapping[Path, Any], parent: Path) -> ast.expr:
     """The call with literals at their paths."""
+    # A copy, as the arguments are replaced on the way.
     for path, child in list(_arguments(node)):
         here = (*parent, *path)
         if here not in new:
@@ -210,5 +217,6 @@ def _length(shape: Shape, size: float, random: Random) -> int:
     """The length of a text, list or dict; 0 of anything else."""
     if shape.kind not in ("str", "list", "dict"):
         return 0
+    # More than ``MAX_LENGTH`` only if the statement demands it.
     max_length = min(shape.high, max(MAX_LENGTH, shape.low))
     return length(int(shape.low), int(max_length), size, random)

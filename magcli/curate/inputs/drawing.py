@@ -9,6 +9,7 @@ SIZES = (0.0, 0.15, 0.15, 0.25, 0.25, 0.25, 0.35, 0.35, 0.5, 0.5, 0.75, 1.0)
 """For size s a length bounded by h is about h^s; 0 gives the minimum, 1 the maximum."""
 MAX_FAILURES = 60
 """Number of consecutive attempts that give no new input, after which there are no more."""
+# Numbers of style ``few`` are at most this far from the least one, so that many are equal.
 _FEW = 3
 
 
@@ -21,6 +22,7 @@ def length(low: int, high: int, size: float, random: Random) -> int:
     """A length or count."""
     if size in (0.0, 1.0) or high <= low:
         return high if size == 1.0 else low
+    # Equal steps of size are equal factors of length, so short inputs are as common as long ones.
     most = min(high, max(low + 1, int(high**size)))
     return random.randint(max(low, most // 2), most)
 

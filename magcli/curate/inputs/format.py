@@ -18,6 +18,7 @@ Words = Sequence[str]
 MAX_SAMPLES, MAX_WORDS = 16, 1000
 """Number of samples used, and maximum words of a sample if there are shorter ones."""
 
+# Bounds of the search: items of a format, lines of a repeated block, words of a fixed line, lines parsed in all.
 _MAX_ITEMS = 12
 _MAX_BODY = 3
 _MAX_FIXED = 16
@@ -126,6 +127,7 @@ class _Reader:
             raise Mismatch
         words = self._lines[number]
         tail_length = len(words) - len(line.head)
+        # Without a tail, the head is the whole line.
         if tail_length < 0 or (line.tail is None and tail_length > 0):
             raise Mismatch
         for slot, word in zip(line.head, words, strict=False):
@@ -149,6 +151,7 @@ class _Reader:
         run = self._runs
         number = start
         for _ in range(count):
+            # Integers of one repetition are not known to the next, or after the last.
             number = self.items(repeat.body, number, dict(scope), run)
         return number
 
@@ -189,6 +192,7 @@ def infer(texts: Sequence[str]) -> Format | None:
     if not samples:
         return None
     starts = [_State(0, {}) for _ in samples]
+    # Lines and repetitions of any size fit everything, so they are only tried if nothing else fits.
     for free in (False, True):
         search = _Search(samples, free=free)
         inferred = next(search.formats(starts, 0, _MAX_ITEMS), None)
@@ -206,6 +210,7 @@ def _select_samples(texts: Sequence[str]) -> list[str]:
         return ordered[:1]
     if len(short) <= MAX_SAMPLES:
         return short
+    # Evenly over the lengths, with the longest.
     step = math.ceil(len(short) / MAX_SAMPLES)
     return [*short[::step], short[-1]]
 
@@ -255,6 +260,7 @@ class _Search:
                 advanced.append(_State(reader.items(items, state.line, scope, 0), scope))
             except Mismatch:
                 return None
+            # The budget counts work, not time, so that the result is the same on every machine.
             finally:
                 self._lines_left -= 1 + len(reader.pieces)
         return advanced
@@ -316,6 +322,7 @@ class _Search:
         ]
         if not rows:
             return
+        # Preferred is a count that was read, then a fixed number of words, then any number.
         yield from _counted(rows, states, next_slot)
         lengths = {len(words) for words, _ in rows}
         if len(lengths) == 1 and max(lengths) <= _MAX_FIXED:
@@ -328,12 +335,15 @@ def _counted(
     rows: Sequence[tuple[Words, Mapping[int, int]]], states: Sequence[_State], next_slot: int
 ) -> Iterator[Line]:
     """Lines whose number of words is an integer read before or at their beginning."""
-    min_words = min(len(words) for words, _ in rows)
-    for width in range(min(2, min_words) + 1):
+    lengths = [len(words) for words, _ in rows]
+    # Up to two values may precede the counted ones.
+    for width in range(min(2, *lengths) + 1):
+        # If no line has two values after its head, their number tells nothing.
+        if max(lengths) - width < 2:
+            return
         head = tuple(range(next_slot, next_slot + width))
-        longest_tail = max(len(words) for words, _ in rows) - width
         for size in [*_sizes(states), *map(Size, head)]:
-            if longest_tail >= 2 and all(_fits(words, head, size, scope) for words, scope in rows):
+            if all(_fits(words, head, size, scope) for words, scope in rows):
                 yield Line(head, next_slot + width, size)
 
 
@@ -349,6 +359,7 @@ def _fits(words: Words, head: Sequence[int], size: Size, scope: Mapping[int, int
 def _sizes(states: Sequence[_State]) -> list[Size]:
     """Candidate counts: integers that all samples have, plus -1, 0 or 1."""
     slots = [slot for slot in states[0].scope if all(slot in state.scope for state in states)]
+    # First all slots as they are: n - 1 lines, such as the edges of a tree, are rarer than n.
     return [Size(slot, plus) for plus, slot in product((0, -1, 1), slots)]
 
 

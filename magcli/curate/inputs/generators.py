@@ -184,6 +184,7 @@ class ProgramInputs:
             if outcome == "used":
                 used.append(program)
             yield from inputs
+        # In rounds, so that every program contributes before any is asked again.
         for number in range(1, MAX_ROUNDS):
             for program in used:
                 _, inputs = run_generator(program, self._form, self._box, first_seed=number * SEEDS)
@@ -199,6 +200,7 @@ def run_generator(program: str, form: InputForm, box: Sandbox, first_seed: int =
     """The outcome of a program for ``SEEDS`` seeds, and the distinct new inputs that it prints."""
     end = "" if form.names else "\n"
     printed = [text + end for text in dict.fromkeys(_outputs(program, box, first_seed))]
+    # A program that ignores its seed is no generator.
     if len(printed) < 2:
         return ("constant" if printed else "fails"), []
     inputs = [text for text in printed if text not in form.test_inputs and _fits(text, form)]
@@ -211,6 +213,7 @@ def _outputs(program: str, box: Sandbox, first_seed: int) -> Iterator[str]:
             return
         for seed in range(first_seed, first_seed + SEEDS):
             size = "large" if seed % 4 == 3 else "small"
+            # The expected output is never compared.
             case = StdinCase(f"{seed}\n{size}\n".encode(), b"")
             output = runs.run(started, case, DEFAULT_LIMITS).output
             if not isinstance(output, bytes) or len(output) > MAX_INPUT or not output.isascii():

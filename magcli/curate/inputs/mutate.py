@@ -26,6 +26,7 @@ def mutations(inputs: Inputs, samples: Sequence[str], seed: str) -> Iterator[str
     failures = 0
     for attempt in count():
         random = Random(f"{seed}\0{attempt}")
+        # Drawn inputs reach all sizes, mutated ones keep relations that were not inferred.
         text = draw(inputs, random) if attempt % 2 else mutate(inputs, random.choice(samples), random)
         failures += 1
         # Relations within a line or repetition are only known to hold once the input is parsed.
@@ -45,6 +46,7 @@ def draw(inputs: Inputs, random: Random) -> str | None:
         try:
             writer = _Writer(inputs, random, size, style, cap)
             writer.items(inputs.format, {})
+        # With nested counts the size is a product, so the cap falls quickly.
         except TooLarge:
             cap //= 4
         except Mismatch:
@@ -80,6 +82,7 @@ class _Writer:
             count = self._count(item.size, scope)
             match item.body:
                 case (Line(tail=None) as line,):
+                    # All rows at once, as a column may be sorted or distinct.
                     self.lines += self._columns(line, [dict(scope) for _ in range(count)])
                 case body:
                     for _ in range(count):
@@ -145,6 +148,7 @@ class _Writer:
             letters = size_of(domain.length, scope)
         else:
             letters = length(domain.low, min(domain.high, self._cap), self._size, self._random)
+        # Eight letters of a word count as one more word.
         self._add_words(letters // 8)
         return word(domain.alphabet, max(letters, 0), self._style, self._random)
 
@@ -184,6 +188,7 @@ def _different(ranges: Sequence[tuple[int, int]], style: Style, random: Random) 
 def tree(edges: int, random: Random) -> list[tuple[int, int]]:
     """A random tree with randomly numbered vertices from 1: a path, a star, or something in between."""
     vertices = random.sample(range(1, edges + 2), edges + 1)
+    # How many vertices back a parent may be.
     reach = random.choice((1, 2, edges, edges, edges))
     star = random.random() < 0.15
     pairs = []
@@ -221,6 +226,7 @@ def mutate(inputs: Inputs, sample: str, random: Random) -> str | None:
 def _other(domain: Domain, words: Sequence[str], column: int, scope: Mapping[int, int], random: Random) -> str:
     """A new value for a word: from the same line, plus or minus one, or from the domain."""
     old = words[column]
+    # A third of the new values are words of the same line, which may make two of them equal.
     kind = random.random()
     if kind < 0.3:
         return random.choice(words)

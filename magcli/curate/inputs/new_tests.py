@@ -134,6 +134,7 @@ class _TestBench:
         self._rules = rules
         self._box = box
         self._stopped = stopped
+        # A problem without tests says what it asks for as its entry point.
         called = {case.name for case in plan.tests.values() if isinstance(case, Call)}
         self._functions = frozenset(called or {entry_name(plan.entry_point)})
         # Seconds of CPU time.
@@ -147,6 +148,7 @@ class _TestBench:
         self._helpers = unlabelled if has_labels and len(right) < rules.votes else []
         self._wrong = wrong
         self._inputs = {input_text(case) for case in plan.tests.values()}
+        # If no output is empty, an empty one means that the program stopped early.
         outputs = [case.output for case in plan.tests.values() if isinstance(case, StdinCase)]
         self._may_print_nothing = any(not output.strip() for output in outputs)
 
@@ -193,7 +195,7 @@ class _TestBench:
         before = len(self._wrong)
         if not self._voters or len(self._voters) + len(self._helpers) < self._rules.votes:
             reason: NoTests = "few-solutions" if self._voters else "solutions-fail"
-            return NewTests((), 0, {}, reason, wrong, before, before)
+            return NewTests(reason=reason, wrong=wrong, passing_before=before, passing=before)
         tests: list[Mapping[str, Any]] = []
         outcomes: list[tuple[Origin, str]] = []
         out_of_time = False
@@ -240,6 +242,7 @@ class _TestBench:
             return "disagree"
         self._wrong = still_passing
         self._inputs.add(candidate.text)
+        # All tests have the same columns, as they are rows of one table.
         column, other = ("call", "input") if self._plan.has_calls else ("input", "call")
         marks = {"origin": candidate.origin, "catches": caught}
         return {column: candidate.text, other: None, "output": output, "assert": None, **marks}
@@ -307,6 +310,7 @@ def outcome_columns(made: NewTests, programs: Mapping[str, int] | None) -> dict[
 
 def candidates(plan: RunPlan, prompt: str, printed: Iterable[str], seed: str) -> Iterator[Candidate]:
     """Mutations and printed inputs alternating; deterministic for a seed, possibly infinite."""
+    # In the order of each pair.
     origins: tuple[Origin, Origin] = ("mutation", "generator")
     for pair in zip_longest(mutations(plan, prompt, seed), printed):
         for text, origin in zip(pair, origins, strict=True):

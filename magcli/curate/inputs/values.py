@@ -164,6 +164,7 @@ def units_of(word: str, decimals: int) -> int | None:
         return int(word) if is_int(word) else None
     whole, _, places = word.partition(".")
     digits = whole.removeprefix("-") + places
+    # Longer ones are texts of digits rather than numbers.
     is_number = digits.isascii() and digits.isdigit() and len(digits) < 40
     if not is_number or len(places) > decimals:
         return None
@@ -174,6 +175,7 @@ def _domain(observed: Sequence[Series]) -> Domain:
     """What the values of a slot have in common: a range of numbers, or letters and lengths of words."""
     words = list(chain.from_iterable(series.words for series in observed))
     scopes = list(chain.from_iterable(series.scopes for series in observed))
+    # Of words that are no numbers this means nothing, and ``units_of`` refuses them.
     decimals = max(len(word.partition(".")[2]) for word in words)
     units = [units_of(word, decimals) for word in words]
     numbers = [number for number in units if number is not None]
@@ -183,6 +185,7 @@ def _domain(observed: Sequence[Series]) -> Domain:
     # One or two values are often sorted and distinct by chance.
     num_related = sum(len(row) for row in rows if len(row) > 2)
     always_sorted = all(row == sorted(row) for row in rows)
+    # Rows of equal values are sorted too.
     sometimes_rising = any(row[0] < row[-1] for row in rows)
     always_distinct = all(len(set(row)) == len(row) for row in rows)
     domain = Domain(
@@ -201,6 +204,7 @@ def _text(words: Sequence[str], scopes: Sequence[Mapping[int, int]]) -> Domain:
     lengths = [len(word) for word in words]
     alphabet = "".join(sorted(set("".join(words))))
     shortest, longest = min(lengths), max(lengths)
+    # Some integers among words: parts of commands, such as "push 3" and "pop".
     has_integers = any(map(is_int, words)) and not alphabet.isdecimal()
     # Words that recur, such as YES and NO or the names of commands, have meanings that a random word lacks.
     has_keywords = longest > 1 and 3 * len(set(words)) <= len(words)
@@ -228,6 +232,7 @@ def _bounded(domain: Domain, slot: int, numbers: Sequence[int], scopes: Sequence
             distance = plus - highest
             if distance < least_distance:
                 ceiling, least_distance = Size(other, plus), distance
+        # At least the other integer, or more than it, as the second vertex of an edge may be.
         if floor is None and lowest in (0, 1):
             floor = Size(other, lowest)
     return replace(domain, ceiling=ceiling, reaches=least_distance == 0, floor=floor)
@@ -269,6 +274,7 @@ def _may_state(stated: StatedRange, domain: Domain) -> bool:
         return False
     if domain.kind == "number":
         return True
+    # |s|, s.length, or n as the length of a string
     names_length = "|" in stated.name or "length" in stated.name or stated.name in ("n", "N")
     return names_length and domain.length is None
 

@@ -3,18 +3,22 @@
 from magcli.curate.math.rule_table import Rule
 
 MATH_NAMES = r"sin|cos|tan|log|arctan|arcsin|arccos|max|min|mod|lim|and|the|for|or|exp|det|gcd|lcm"
+# What is asked for by "which", of several that are listed as options.
 _NAMES_SEVERAL = (
     r"(?:statement|graph|equation|expression|function|option|choice|answer|pair|number|inequalit|system|value|point)"
 )
 _BLANK_LAST = r"\s*[（(]?[^，。,]{0,12}。?\s*\Z"
 _QUANTITY = r"(?:the|how\s+(?:much|many)|its|his|her|their|this|these|all|(?!a\b)[A-Za-z]\b|\$)"
+# Unless it stands in the statement itself: data after a colon, or numbered questions.
 _STANDS_THERE = (
     r"(?!\s+(?:\w+\s+){0,3}?\w+\s*[?:.]?\s*(?:\$|\d)|\s+(?:\w+\s+){0,8}?\w+\s*[?:.．]\s+(?:\$|\d)"
     r"|\s+questions\b|[^?]{0,60}\(1\))"
 )
+# Names of one value that is made of several.
 _COMBINED = (
     r"(?:sum|difference|product|ratio|quotient|average|distance|area|volume|cost|price|probability|integral|degree)"
 )
+# Part of a person's name in credits: an initial, a name or a particle.
 _NAME = r"(?:[A-Z]\.|[A-Z][\w’'-]+|de|van|von|der)"
 
 ANSWER_RULES = (

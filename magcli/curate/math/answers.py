@@ -9,9 +9,11 @@ import re
 from magcli.curate.math.answer_rules import MATH_NAMES
 from magcli.curate.math.rules import RULES
 
+# Commands whose argument is no prose, all other commands, and the signs around formulas.
 _LATEX = re.compile(r"\\(?:operatorname|mathrm|mathbf|mathbb|begin|end)\*?\s*\{[^}]*\}|\\[A-Za-z]+|[{}$]")
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+)\*?\}.*?\\end\{\1\*?\}", re.S)
 _TEXT_COMMAND = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}")
+# Three letters or more; names of functions and the smallest words are no prose.
 _WORD = re.compile(rf"(?<![A-Za-z])(?!(?:{MATH_NAMES})\b)[A-Za-zÀ-ÿ\u0400-\u04ff]{{3,}}")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 # about 5 km/h, 2 hours and 5 minutes, 3 个
@@ -44,8 +46,11 @@ _BLANKS = re.compile(r"\s+")
 _TRAILING_SPACE = re.compile(r"(?:\s|\\q?quad|\\[,;])+\Z")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _OR = re.compile(r"\s*或者?\s*")
+# A semicolon outside of brackets with more after it, or a mapping from names.
 _SEVERAL_VALUES = re.compile(r"\A(?:[^(\[{;；]|[(\[{][^)\]}]*[)\]}]|\\;)*(?<!\\)[;；]\s*\S|\A\{\s*['\"]", re.S)
+# A comma before three digits separates thousands.
 _SEPARATOR = re.compile(r"\s*(?:[;；、，@]|,(?!\d{3}(?!\d))|\b(?:and|or)\b|\\text\s*\{\s*(?:and|or)\s*\}|和|与|或)\s*")
+# Escaped brackets and commands, whose letters and braces say nothing about pairs.
 _ESCAPED = re.compile(r"\\[{}$()\[\]]|\\[A-Za-z]+")
 
 
@@ -56,6 +61,7 @@ def is_prose(answer: str, max_words: int = 3) -> bool:
     if _MEASURED.fullmatch(answer) or says_nothing(answer):
         return False
     text = _text_of(answer)
+    # A Chinese word has about two characters.
     if len(_WORD.findall(text)) > max_words or len(_CHINESE.findall(text)) > 2 * max_words + 2:
         return True
     return RULES.matches("name", answer) or RULES.matches("sentence", text) or RULES.matches("labelled-values", answer)
@@ -100,6 +106,7 @@ def right_hand_side(answer: str, prompt: str) -> str:
     left, equals, right = answer.replace("$", " ").strip(" .").rpartition("=")
     if not equals:
         return ""
+    # Of a chain such as u . v = 3 + 14 = 17 the first side is what was asked for.
     asked = _BLANKS.sub("", left.partition("=")[0])
     if asked not in _BLANKS.sub("", prompt):
         return ""
@@ -140,6 +147,7 @@ def is_damaged(answer: str) -> bool:
     text = _ESCAPED.sub("", answer)
     return (
         text.count("{") != text.count("}")
+        # An interval such as [0, 1) pairs one kind with the other, so only their sum must be even.
         or sum(map(text.count, "()[]")) % 2 == 1
         or ("[" not in text and "]" not in text and text.count("(") != text.count(")"))
         or (answer.count("$") - answer.count("\\$")) % 2 == 1

@@ -27,34 +27,47 @@ _STYLES = tuple(
         r"(?<![A-Za-z0-9_\\{^$])([A-K])\s*[.．、：:](?!\d*[A-Za-z]\.)",
     )
 )
+# Labels of options that may run into each other, so that they cannot be split.
 _LETTER_LABEL = re.compile(r"(?<![A-Za-z0-9_\\])([A-D])\s*[.．、)）]")
 _ENVIRONMENTS = r"\{(?:align|aligned|gather|flalign|enumerate)\*?\}"
+# What stands around an option and is no part of it: layout, spacing and punctuation.
 _SEPARATOR = rf"\\(?:begin|end){_ENVIRONMENTS}|" r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
+# Not a \text that belongs to the option, as its brace closes after a word.
 _LEADING = re.compile(rf"^(?:{_SEPARATOR})+(?!\w*\}})")
 _TRAILING = re.compile(rf"(?:{_SEPARATOR}|(?<!\.)\.)+$")
 _STEM_END = re.compile(
     rf"(?:\\begin{_ENVIRONMENTS}|" r"\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$"
 )
+# (A) text, A) text, A. text on a line of its own
 _OPTION_LINE = re.compile(r"\s*[(（]?([AB])[)）.．、:：][ \t]*(\S.*?)\s*")
 _HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s*(?:are)?|选项)\s*[:：]?\s*$", re.I)
 _LETTER_ANSWER = re.compile(
     r"^[\s$]*(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is)?\s*:?\s*)?"
     r"(?:\\(?:text|textbf|mathrm|textrm|mathbf)\{)*[(（\[]?\s*([A-K])\s*[)）\]]?\}*[\s$.)．,]*$"
 )
+# A, C; ABD; (A) and (B)
 _LETTER_LIST = re.compile(
     r"^[\s$]*(?:\\text\{)?[(（]?[A-J][)）]?(?:\s*(?:,|，|、|and|&)?\s*[(（]?[A-J][)）]?)+\}?[\s$.]*$"
 )
+# The letter before an option, with more after it; not the first of a list such as (A), (B).
 _LEADING_LETTER = re.compile(r"[\s$]*[(（]\s*[A-K]\s*[)）]\s*[.．、:：]?\s*(?=\S)(?!\s*[，,、(（])")
+# LaTeX around units, also a backslash before min, which is a function otherwise.
 _UNIT_MARKUP = re.compile(r"\\(?:rm|text(?:rm)?|mathrm|space)(?![A-Za-z])|\\(?=min\b)|\\[,; ]|[{}$~\s]")
 _UNIT = r"(?:h(?:ou)?rs?|h|min(?:ute)?s?|sec(?:ond)?s?|days?|weeks?|months?|years?|k?g|[kcm]?m|m?l|[ap]\.?\s?m)\.?"
+# 2 h, 1 hour and 30 minutes
 _MEASURED = re.compile(rf"\d[\d.,]*\s*{_UNIT}(?:\s*(?:and|,)?\s*\d[\d.,]*\s*{_UNIT})?", re.I)
 _BLANKS = re.compile(r"\s+")
+# $ 5.20, whose dollar sign is no half of a pair
 _PRICE = re.compile(r"\\?\$\s*\d[\d,.]*$")
+# \frac{1}{2}, \frac12; the denominator follows
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d))\s*")
 _MARKUP = re.compile(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])")
+# a=1, b=2
 _ASSIGNMENTS = re.compile(r"[\s$]*[A-Za-z]\s*=\s*[^=,，;<>≠]+(?:[,，;、]\s*\$?\s*[A-Za-z]\s*=\s*[^=,，;<>≠]+)*")
 _ENDS_IN_CHINESE = re.compile(r"[\u4e00-\u9fff][^\u4e00-\u9fff]{0,30}\Z")
+# A number with at most a measure word.
 _NUMBER = re.compile(r"[\s$]*[-+]?\d[\d.,/]*[\s$%]*[\u4e00-\u9fff]{0,3}")
+# Three significant digits: what a rounded value has, rather than a choice of round numbers.
 _THREE_DIGITS = re.compile(r"[\D0]{0,20}[1-9](?:\D{0,9}\d){2}")
 
 
@@ -73,6 +86,7 @@ def append_options(prompt: str, options: object) -> str:
     """
     if isinstance(options, str):
         return f"{prompt}\n{options}" if options.strip() else prompt
+    # ARC has the texts and their labels in lists of their own.
     if isinstance(options, Mapping) and isinstance(options.get("text"), list):
         options = options["text"]
     if isinstance(options, Mapping):
@@ -132,6 +146,7 @@ def right_option(choices: Choices, answer: str) -> str | None:
     letter = option_letter(answer)
     if letter:
         return choices.options.get(letter)
+    # Options are compared without markup, as the answer is often typeset otherwise.
     plain = _plain(answer)
     for name, option in choices.options.items():
         if plain in (_plain(option), _plain(f"{name}{option}")):
@@ -190,6 +205,7 @@ def _last_start(labels: Sequence[re.Match[str]], letters: str) -> int:
 
 def _follows_word(label: re.Match[str]) -> bool:
     """Whether a label directly follows a word or number, as in f(A) or P(A), which have narrow brackets."""
+    # Full-width brackets are not used for the arguments of functions.
     if label[0][0] == "（":
         return False
     before = label.string[max(0, label.start() - 1) : label.start()]
@@ -225,6 +241,7 @@ def _balanced(option: str) -> str:
     """An option without the closing brace of a ``\\textbf{`` before its letter."""
     if option.count("}") <= option.count("{"):
         return option
+    # The brace may be at the start, where the letter was cut off, or at the end.
     brace = re.match(r"(?:\\ |\s)*\}(?:\\ |\s)*", option)
     return option[brace.end() :] if brace else option.removesuffix("}")
 
@@ -290,6 +307,7 @@ def _assigns_letters(choices: Choices, right: str) -> bool:
 
 
 def _what(which: re.Match[str]) -> str:
+    # Of "which of the following areas is", the noun in singular and the verb.
     noun = (which[1] or which[3] or "").strip()
     singular = re.sub(r"ie\Z", "y", noun.removesuffix("s"))
     what = "What" if which[0][0] == "W" else "what"

@@ -30,13 +30,6 @@ class Summary(NamedTuple):
     majority_share: float
 
 
-class AnswerClass(NamedTuple):
-    """Equal answers: the most common spelling and the number of samples."""
-
-    answer: str
-    num_samples: int
-
-
 MAJORITY = 0.5
 """The share of the samples above which an answer is that of the majority."""
 
@@ -72,23 +65,18 @@ def summarise(answers: Sequence[str], correct: Sequence[bool], same: Same) -> Su
     """Summarise the samples of one problem.
 
     Args:
-        answers: The answer of each sample; empty if it has none, which cannot form a majority.
+        answers: The answer of each sample, at least one; empty if it has none, which cannot form a majority.
         correct: Whether each sample is correct.
         same: Equality of two answers; called only for different texts, and assumed symmetric and transitive.
-
-    Raises:
-        ValueError: there are no samples, or the sequences differ in length.
     """
-    if not answers or len(answers) != len(correct):
-        raise ValueError(f"expected equally many answers and verdicts, got {len(answers)} and {len(correct)}")
     classes = answer_classes(answers, same)
-    top = max(classes, key=lambda answer_class: answer_class.num_samples, default=AnswerClass("", 0))
+    majority = max(classes, key=classes.__getitem__, default="")
     pass_rate = sum(correct) / len(correct)
-    return Summary(pass_rate, len(answers), top.answer, top.num_samples / len(answers))
+    return Summary(pass_rate, len(answers), majority, classes.get(majority, 0) / len(answers))
 
 
-def answer_classes(answers: Sequence[str], same: Same) -> list[AnswerClass]:
-    """Group non-empty answers by the verifier's equality.
+def answer_classes(answers: Sequence[str], same: Same) -> dict[str, int]:
+    """Group non-empty answers by the verifier's equality: the number of samples by their most common spelling.
 
     Equal texts are counted first; then each text, most common first, is compared with one representative of each class,
     so n samples with k distinct texts need at most k(k - 1) / 2 comparisons.
@@ -99,7 +87,7 @@ def answer_classes(answers: Sequence[str], same: Same) -> list[AnswerClass]:
         # The class of the first equal answer, or a class of its own.
         representative = next((answer for answer in sizes if same(text, answer)), text)
         sizes[representative] = sizes.get(representative, 0) + count
-    return [AnswerClass(answer, num_samples) for answer, num_samples in sizes.items()]
+    return sizes
 
 
 def judge(summary: Summary, rules: Rules, *, gold_matches_majority: bool) -> Judgement:
@@ -138,10 +126,11 @@ def count_samples(
 
     ``is_gold`` is equality with the ground truth; for the others see :func:`summarise`.
     """
-    classes = answer_classes(answers, same) if rules.drop_suspect else []
+    classes = answer_classes(answers, same) if rules.drop_suspect else {}
     gold = other = 0
-    for answer, num_samples in classes:
+    for answer, num_samples in classes.items():
         if is_gold(answer):
+            # Equality may not be quite transitive, so several classes may equal the ground truth.
             gold = max(gold, num_samples)
         else:
             other = max(other, num_samples)
@@ -157,6 +146,7 @@ def settled(counts: SampleCounts, remaining: int, rules: Rules) -> bool:
     if not counts.judged:
         return False
     total = counts.judged + remaining
+    # Samples that stay ungraded only lower the total, so both bounds hold for them too.
     worst = _by_rate(counts.right / total, rules)
     best = _by_rate((counts.right + remaining) / total, rules)
     if not rules.drop_suspect:
@@ -185,6 +175,7 @@ def _may_settle(counts: SampleCounts, more: int, remaining: int, rules: Rules) -
     rate; it is proved soonest by more of the most common other answer.
     """
     judged, right, gold, other = counts
+    # Each number of correct ones among those that equal the ground truth.
     agreeing = [SampleCounts(judged + more, right + more_right, gold + more, other) for more_right in range(more + 1)]
     against = SampleCounts(judged + more, right, gold, other + more)
     return any(settled(outcome, remaining - more, rules) for outcome in (*agreeing, against))
@@ -197,8 +188,10 @@ def _contradicted(counts: SampleCounts, remaining: int) -> bool | None:
     answer that could become a majority, including new ones, must stay behind the ground truth.
     """
     total = counts.judged + remaining
+    # Ungraded samples only raise this share, and the ground truth may still get all that remain.
     if counts.other / total > MAJORITY and counts.other > counts.gold + remaining:
         return True
+    # A new answer gets at most ``remaining``, which is no more.
     most_other = counts.other + remaining
     is_open = most_other / total > MAJORITY and most_other >= counts.gold
     return None if is_open else False

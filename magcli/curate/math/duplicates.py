@@ -28,7 +28,7 @@ from rensa import RMinHash, RMinHashLSH
 from magcli.curate.math.choices import append_options, as_open_question, split_options
 from magcli.curate.math.problems import Kept, clean
 from magcli.curate.math.rewording import changes, filled_in, gaps, same_problem, words_of
-from magcli.curate.math.words import mathematics_of, plain_text, shingles_of, tokens_of
+from magcli.curate.math.words import hashed_ngrams, jaccard, mathematics_of, plain_text, shingles_of, tokens_of
 from magcli.curate.tables import context_columns, context_of, read_strict, with_context
 from magcli.data.values import to_rows
 from magcli.errors import DataError
@@ -54,6 +54,7 @@ ANSWERS = ("answer", *names.PROBLEM["answer"])
 """Names of their answer column: how a multiple-choice question is opened depends on the right option."""
 _DIGIT = re.compile(r"\d")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# The comma of 1,000
 _PLAIN_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
@@ -86,6 +87,7 @@ class StatementIndex:
         """Add a row."""
         self.statements.append(statement)
         self.keys.append((id, answer))
+        # Digests, as the texts are compared within groups of equal ones only.
         self._exact.append(_digest(plain_text(statement)))
         self._comparable.append(_digest(f"{mathematics_of(statement)}\n{_without_layout(answer)}"))
 
@@ -151,6 +153,7 @@ def _without_layout(answer: str) -> str:
 
 def components(shingles: Sequence[frozenset[str]], similarity: float) -> list[list[int]]:
     """Connected components of similar sets with at least two members, as sorted indices."""
+    # A row asks for its neighbours before it is added, so each pair is looked at once.
     hashes = [_min_hash(words) for words in shingles]
     index = RMinHashLSH(similarity, PERMUTATIONS, BANDS)
     # Union-find, in which the smallest index of a component leads it.
@@ -173,17 +176,10 @@ def components(shingles: Sequence[frozenset[str]], similarity: float) -> list[li
     return [component for component in members.values() if len(component) > 1]
 
 
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Jaccard similarity; 1 for two empty sets."""
-    common = len(one & other)
-    union = len(one) + len(other) - common
-    return common / union if union else 1.0
-
-
 def _groups(digests: "array[int]", rows: Sequence[int]) -> Iterator[list[int]]:
     """Groups of at least two rows with equal digests, by sorting."""
     chosen = np.asarray(rows, np.int64)
-    values = np.frombuffer(digests, np.uint64)[chosen] if len(chosen) else np.zeros(0, np.uint64)
+    values = np.asarray(digests)[chosen]
     order = np.argsort(values, kind="stable")
     # Where the next digest begins.
     edges = np.flatnonzero(np.diff(values[order])) + 1
@@ -207,6 +203,7 @@ def _min_hash(shingles: frozenset[str]) -> RMinHash:
 
 
 def _digest(text: str) -> int:
+    # JSON may have unpaired surrogates, which UTF-8 refuses otherwise.
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
@@ -239,7 +236,7 @@ class EvaluationIndex:
             if words:
                 self._short.setdefault((*words, mathematics_of(statement)), source)
             return
-        grams = _grams(words)
+        grams = hashed_ngrams(words, GRAM)
         for gram in grams:
             self._by_gram.setdefault(gram, []).append(len(self._problems))
         self._problems.append((source, len(grams), _numbers(statement)))
@@ -249,8 +246,9 @@ class EvaluationIndex:
         words = tokens_of(statement)
         if len(words) < GRAM:
             return self._short.get((*words, mathematics_of(statement)))
-        grams = _grams(words)
+        grams = hashed_ngrams(words, GRAM)
         shared = Counter(number for gram in grams for number in self._by_gram.get(gram, ()))
+        # Most statements share no n-gram, so their numbers are not looked for.
         numbers = _numbers(statement) if shared else Counter[str]()
         # Most shared n-grams first; in a tie, the earlier problem.
         for number, count in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
@@ -323,10 +321,6 @@ def _forms(statement: str, row: Row) -> list[str]:
     # Forms with the same words are matched as one.
     by_words = {tuple(tokens_of(form)): form for form in forms}
     return list(by_words.values())
-
-
-def _grams(words: Sequence[str]) -> set[int]:
-    return {hash(tuple(words[start : start + GRAM])) for start in range(len(words) - GRAM + 1)}
 
 
 def _numbers(statement: str) -> Counter[str]:

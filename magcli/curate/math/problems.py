@@ -54,12 +54,17 @@ Parsable = Callable[[str], bool]
 MAX_ANSWER = 2000
 """Characters beyond which an answer is not a value; some rules take quadratic time."""
 _CONTENT = re.compile(r"[^\W_]")
+# A backslash and an n for a line break; not before a letter, as in \neq, unless that labels an option.
 _LITERAL_NEWLINE = re.compile(r"\\n(?![A-Za-z])|\\n(?=[A-K]\s*[.．、:：)）])")
+# 12 (cm), 3/4 (hours)
 _NUMBER_WITH_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?|-?\d+/\d+)\s*\([A-Za-z][A-Za-z .'/-]*\)")
+# A digit, an operator, a command or a single letter: what values have and words lack.
 _VALUE_SIGN = re.compile(r"[\d\\=<>^_+±∞√π(\[{|]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
+# for which integers $n$, find all $n$
 _REQUESTED_LETTER = re.compile(
     r"\b(?:[Ff]or\s+(?:what|which)|[Ff]ind\s+(?:all|the))\s+(?:[a-z]+\s+){0,4}?\$\s*([a-z])\s*\$"
 )
+# Options within a sentence have small letters.
 _SMALL_LETTER = re.compile(r"\([a-h]\)")
 _BLANK_AT_END = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
 
@@ -117,6 +122,7 @@ def _decide(prompt: str, final: str, waived: Collection[DropReason], parsable: P
     tasks = find_tasks(prompt)
     if fault := statement_fault(prompt, final[:MAX_ANSWER], tasks, waived):
         return fault
+    # Only here, so that a fault of the statement itself comes first.
     if len(final) > MAX_ANSWER:
         return Dropped("prose-answer", final[:80])
     if RULES.matches("no-answer", final):
@@ -125,6 +131,7 @@ def _decide(prompt: str, final: str, waived: Collection[DropReason], parsable: P
     if isinstance(opened, Dropped):
         return opened
     checked = check_answer(opened, tasks, parsable=parsable)
+    # The answer of an opened question is one of its options, so the choice is at fault.
     if isinstance(checked, Dropped) and opened.note == "opened":
         return Dropped("multiple-choice", f"the right option: {checked.detail}")
     return checked
@@ -137,6 +144,7 @@ def statement_fault(prompt: str, answer: str, tasks: Tasks, waived: Collection[D
     if may_be_incomplete:
         missing = missing_part(prompt)
         if not missing and prose:
+            # The answer may say so itself: "I am sorry, the figure is missing."
             missing = answers.unsolvable(answer)
         if missing:
             return Dropped("incomplete", missing)
@@ -165,6 +173,7 @@ def final_answer(answer: str) -> str:
 
 def open_question(prompt: str, answer: str) -> Decision:
     """A multiple-choice question without its options, and the right option as ground truth."""
+    # "II or IV" numbers statements, unless it names quadrants.
     if RULES.matches("numbers-statements", answer) and "quadrant" not in prompt.lower():
         return Dropped("multiple-choice", "the answer numbers statements")
     letter = option_letter(answer)
@@ -267,6 +276,7 @@ def _is_missing_option(prompt: str, answer: str) -> bool:
 def _last_boxed(text: str) -> str:
     """The content of the last ``\\boxed{...}``; empty if its braces are unmatched."""
     start = text.find("{", text.rfind("\\boxed")) + 1
+    # No brace follows: ``find`` gave -1.
     if start == 0:
         return ""
     depth = 1
@@ -356,9 +366,11 @@ def parse_answer(text: str, thoughts: ThoughtForm = THINK) -> Answer:
 
 
 def _uncertain_drop(answer: str, decided: Dropped) -> Question | None:
+    # The figure may not be needed.
     if decided.reason == "incomplete" and mentions_figure(decided.detail):
         return "complete"
     final = final_answer(answer)
+    # Only counted sentences may have one answer; labelled parts and blanks are certain.
     if decided.reason == "multi-part" and decided.detail.startswith("asks "):
         return "one-answer" if count_values(final) == 1 and not is_prose(final) else None
     return None

@@ -30,6 +30,7 @@ find compute calculate determine evaluate solve give get tell say state write sh
 know known following answer question problem exercise solution value result total altogether same equal equals
 求 问 计 算 多 少
 """
+# What follows the apostrophe of it's, don't, I'm and he'd.
 _CONTRACTED = "stmd"
 _NEGATION = "not no never none neither nor without except unless cannot 不 没 非 无"
 _QUANTITY = """
@@ -43,7 +44,9 @@ NEUTRAL = frozenset(_GRAMMAR.split() + _TASK.split())
 NEGATIONS = frozenset(_NEGATION.split())
 DECIDING = NEGATIONS | frozenset(_QUANTITY.split())
 """Words that say which quantity is meant; another one in their place makes another problem."""
+# Ends where the word begins: a sentence's end, then only spaces and opening marks.
 _STARTS_SENTENCE = re.compile(r"(?:\A|[.?!:;。？！：\n])[\s\"“'‘(\[$*]*\Z")
+# Double quotes, or single ones that are no apostrophes within words.
 _QUOTED = re.compile(r"[\"“][^\"”“\n]{1,200}[\"”]|(?<!\w)['‘`][^'’`\n]{1,200}['’`](?!\w)")
 
 
@@ -122,6 +125,7 @@ def changes(one: Sequence[Word], other: Sequence[Word]) -> list[Change]:
     old = one[num_before : len(one) - num_after]
     new = other[num_before : len(other) - num_after]
     texts, new_texts = ([word.text for word in words] for words in (old, new))
+    # ``autojunk`` would ignore words that are frequent in a long statement.
     matcher = SequenceMatcher(None, texts, new_texts, autojunk=False)
     differing = []
     for kind, start, end, new_start, new_end in matcher.get_opcodes():
@@ -165,6 +169,7 @@ def filled_in(differing: Sequence[Change], positions: set[int]) -> tuple[tuple[i
 
 def _meaningful(old: Sequence[Word], new: Sequence[Word]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
     """The words with a meaning of both sides, without those that stand on both."""
+    # Letters are variables, also those that are words otherwise, such as a.
     if all(_is_letter(word) for word in (*old, *new)):
         return tuple(old), tuple(new)
     texts = {word.text for word in old}

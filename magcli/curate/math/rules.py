@@ -7,13 +7,16 @@ are its tests. What no rule can decide is left to a model (``magcli.curate.math.
 from magcli.curate.math.answer_rules import ANSWER_RULES
 from magcli.curate.math.rule_table import Rule, RuleTable
 
+# Fragments that several rules share. Compiled with ``re.I`` and ``re.M``; (?-i:...) is case-sensitive.
 _FIND = r"(?:find|determine|compute|calculate|evaluate)"
+# Where a sentence or an instruction may begin.
 _START = r"(?:\A|[.;:!?>,，。；：？！\n)）}]|\$\s|\b(?:and|then|thus|please)\b)\W{0,4}\s*"
 _FIGURE = (
     r"(?:figures?|diagrams?|pictures?|graphs?|charts?|tables?|images?|illustrations?|drawings?|histograms?"
     r"|scatterplots?)"
 )
 _SHOWN = r"(?:shown|pictured|depicted|drawn|illustrated|displayed|given|seen|indicated|provided)"
+# What a request refers to that a statement may lack.
 _TEXT = (
     r"(?:articles?|passages?|paragraphs?|texts?|documents?|poems?|essays?|story|stories|data(?:\s?set)?|tables?|lists?"
     r"|sentences?|images?|pictures?|numbers|words|reviews?|conversation|dialogue|websites?|code|program|photos?|video"
@@ -24,6 +27,7 @@ _TEXT_ZH = (
     r"(?:文章|文本|文字|段落|句子|诗歌?|陈述|文档|数据集?|数列|列表|表格|图[片像表]|gif图|漫画|画作?|照片|标志|故事"
     r"|评论|新闻|对话|单词|词语|信息|场景|论文|邮件|代码|歌词|曲谱|食谱|小说|数[字值组]|方程|算式|表达式|函数|图形|不等式)"
 )
+# Two questions at the end, joined by a comma only: how many rooms, how many guests?
 _TWO_CLAUSES = (
     r"(?:多少|几)[^，,。．；;？?]{0,14}[，,][^，,。．；;？?：:]{1,25}(?:多少|几)[^，,。．；;？?]{0,8}"
     r"[？?。．.]?(?:\s*请[^。]{1,12}。)?\s*\Z"
@@ -34,6 +38,7 @@ _MEASURE = (
     r"|period|amplitude|pressure|rank)"
 )
 _COUNT = r"(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|hundred|dozen|half|twice|double|triple)"
+# Verbs that ask for a value, unless what follows is no value: "find it", "express your answer".
 _TASK = (
     r"(?:find|determine|compute|calculate|evaluate|solve|estimate|derive|interpret|identify|list|obtain|diagonalize"
     r"|factor|expand|convert|deduce|maximize|minimize|construct(?!\s+(?:\w+\s+){0,2}Ξ)|predict|assess)(?!\s+(?:without"
@@ -41,10 +46,12 @@ _TASK = (
     r"|(?:the\s+)?following\s+(?:values|quantities)\b))|(?:express|describe|classify)(?!\s+(?:your"
     r"|the\s+(?:\w+\s+)?(?:answers?|results?|solutions?)|it|this|each|in|all|them|as)\b|\s+\S+\s+as\b)"
 )
+# A further thing to find, after a comma or "and", and no further instruction.
 _OBJECT = (
     r"(?!(?:give|write|graph|state|show|list|express|then|find|determine|check|use|if|so|sketch|round|simplify)\b)"
     r"(?:(?:an?|its?|the|their)\s+)?(?:[a-z][\w-]*\s+){0,3}?[a-z][\w-]+"
 )
+# A formula that is more than a name: with a bracket, a command, a power, a differential or two capitals.
 _COMPOUND = r"\$(?=[^$]*(?:[(\\^]|\bd\s?[a-z]\b|(?-i:[A-Z]\s?[A-Z])))[^$]{2,}\$"
 
 _STATEMENT_RULES = (

@@ -14,18 +14,21 @@ from magcli.curate.math.tasks import Tasks, count_tasks, mask_formulas, split_se
 MAX_TRAILING = 6
 """Maximum number of lines removed from the end of a statement."""
 _CHARACTERS = {"greater": ">", "less": "<", "bar": "|", "quotesingle": "'", "asciitilde": "~", "asciicircum": "^"}
+# Pandoc writes special characters as commands: \textgreater{}.
 _CHARACTER = re.compile(rf"\\text({'|'.join(_CHARACTERS)})(?![A-Za-z])(?:\{{\}})?[ ]?")
 _UNDERLINE = re.compile(r"~?\\uline\{([^{}]*)\}~?")
 _EMPHASIS = re.compile(r"\\emph\{([^{}]*)\}")
 _NO_INDENT = re.compile(r"\\noindent(?![A-Za-z])[ \t]*")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:problem|question|exercise|solution)\}[ \t]*\n?")
 _GAP = re.compile(r"[ \t]{20,}|(?:\n[ \t]{0,20}){5,}|(?:\\\\\s?){8,}")
+# Ties that make a blank: several in a row, or any within empty brackets.
 _TIES = re.compile(r"~{2,}|(?<=[(（])[\s~]{1,40}(?=[)）])")
 _CUT = "\x1e"
 """Stands for a request to translate, where a statement in another language begins."""
 _IGNORED = re.compile(r"[\s$.。]+")
 
 _PLACEHOLDER = re.compile(r"<image[\s_]?\d*>", re.I)
+# Facts, one question, perhaps the form of its answer, and perhaps options.
 _FACTS_AND_QUESTION = re.compile(
     r"(?P<facts>[A-Z][^?\n]{9,300}[.])\s+(?P<question>[A-Z][^?.\n]{9,200}\?)(?:\s+(?:Simplify|Write|Round|Give)\b[^?\n]{1,60})?"
     r"(?:\n\(A\)\s.*)?",
@@ -94,6 +97,7 @@ def _without_repetitions(text: str) -> str:
 
 def _trailing(text: str, answer: str) -> int | None:
     """Where a stated answer, heading or credit at the end of a statement begins."""
+    # What is appended is short, and rules for the end of a text are slow on a long one.
     offset = max(0, len(text) - 400)
     tail = text[offset:]
     stated = RULES.find("stated-answer", tail)
@@ -127,6 +131,7 @@ def missing_part(statement: str) -> str:
     stem = statement.partition("\n(A) ")[0]
     if figure := missing_figure(statement, stem):
         return figure
+    # The reference itself may write the label in brackets; a part with that label would be one more.
     part = RULES.find("part", statement)
     if part and statement.count(f"({part[1]})") <= part[0].count("("):
         return part[0]
@@ -169,6 +174,7 @@ def missing_figure(statement: str, stem: str) -> str:
         return ""
     if figure := _mention("figure", statement):
         return "" if _describes_figure(stem, facts=5) else figure
+    # A table that was copied as text has several lines or numbers.
     num_numbers = len(re.findall(r"\d[\d.]*", stem))
     has_data = stem.count("\n") > 1 or num_numbers > 2
     return "" if has_data else RULES.matched_text("data-shown", stem)
@@ -176,6 +182,7 @@ def missing_figure(statement: str, stem: str) -> str:
 
 def mentions_figure(detail: str) -> bool:
     """Whether the result of ``missing_part`` mentions a figure or table, which may not be needed."""
+    # Some rules only match before punctuation, which a detail lost.
     mentioned = any(RULES.matches(reason, f"{detail}, ") for reason in ("figure", "data-shown"))
     return mentioned or bool(picture_link(detail) or _PLACEHOLDER.search(detail))
 
@@ -217,6 +224,7 @@ def _describes_figure(stem: str, *, facts: int) -> bool:
 def _mention(reason: str, statement: str) -> str:
     """The mention of a figure, except in a sentence that only illustrates ("one example is shown below")."""
     for mention in RULES.find_all(reason, statement):
+        # The sentence around the mention.
         start = max(statement.rfind(sign, 0, mention.start()) for sign in ".?!\n。？！")
         end = _SENTENCE_ENDS.search(statement, mention.end())
         sentence = statement[start + 1 : end.start() if end else None]
@@ -229,6 +237,7 @@ def _own_answer(statement: str, answer: str) -> str:
     """The answer at the end of a statement, such as a blank that was filled in; empty for none."""
     if not 0 < len(answer) <= 40:
         return ""
+    # Without spaces and dollar signs, whose number differs between the two.
     end = _BLANKS.sub("", statement[-80:])
     value = _BLANKS.sub("", answer)
     stated = re.search(rf"(?:=|为|是|得|be|is|or|either){re.escape(value)}(?:or[-+\d.]+)?\.?\Z", end)

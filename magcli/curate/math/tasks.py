@@ -18,23 +18,30 @@ _FORMULA = re.compile(
     r"|\\\(.*?(?:\\\)|\Z)|\\\$|(?<!\\)\$(?=\S)(?:[^$\n\\]|\\.){1,600}(?<=\S)\$(?!\d)",
     re.S,
 )
+# Asides and quotations, which ask the solver for nothing. Brackets with up to three characters stay: labels.
 _PARENTHESIS = re.compile(
     r" ?\((?![^()]{0,3}\))[^()]{0,600}\)|（[^（）]{4,200}）|[\"“'‘`][^\"”“'’\n]{0,300}[?？][\"”'’]"
     r"|<details>[^<]{0,2000}(?:<(?!/?details>)[^<]{0,2000}){0,40}</details>|“[^“”]{300,2000}”|(?:\\?\"){3}[^\"]*(?:\\?\"){3}"
 )
 _ANSWER_LINE = re.compile(r"(?:\A|\n)[ \t]*final answer\b[^\n]*", re.I)
+# After ?, ! and ; unless an operator follows, and after a period; not after "no." and "vs.".
+# After a capital letter, as in initials, a period only counts before words such as Find.
 _SENTENCE_END = re.compile(
     r"(?<=[?!;。？！；\n])(?![)）]|\s{0,2}[=+*/×÷])|(?<=[a-z0-9)\]%Ξ$\"”_—–-]\.)(?<!\bno\.)(?<!\bvs\.)(?=\s)|(?<=\s\.)(?=\s)|(?<=．)(?!\d)"
     r"|(?<=[a-z]\s[A-Z]\.)(?=\s+(?:Suppose|Let|If|Find|What|How|Does|Do|Is|Are|Determine|The|It|Compute|Given|When|Which)\b)"
 )
+# A blank to fill in, or several that are joined by commas or by "and", which hold one answer.
 _BLANK = re.compile(
     r"_{2,}(?:[\s,，、]{0,9}(?:and|和)?\s{0,9}_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）](?:\$?\s*[,，、]\s*\$?[(（]\s*\$?\\q?quad\$?\s*[)）])*|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
 )
+# A fraction to fill in: blanks above and below its bar.
 _FRACTION_BLANK = "((())/(()))"
 _ASKS_AMOUNT = re.compile(r"(?:是|长|有|[^，,]{2,12})多少")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 _ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
+# A quick test before the slower patterns: several parts have a second one.
 _SECOND_LABEL = re.compile(r"(?:[b2]|ii\s?)[)）]", re.I)
+# (a) to (f); (1) to (6); (i) to (v), also i) and a) without an opening bracket.
 _LABEL_STYLES = tuple(
     re.compile(pattern, re.I)
     for pattern in (
@@ -94,6 +101,7 @@ def find_tasks(statement: str) -> Tasks:
     reason = ""
     yes_no = hint = False
     for sentence in split_sentences(text):
+        # What a hint says to explain is not asked for.
         hint = hint or sentence.startswith("Hint:")
         if RULES.matches("case", sentence) or (yes_no and RULES.matches("case-of-it", sentence)):
             cases.append(sentence)
@@ -108,6 +116,7 @@ def find_tasks(statement: str) -> Tasks:
         if asking and _is_statement(asking[-1]):
             asking.pop()
         asking.append(sentence)
+        # The sentence itself stands for one of them.
         extra += num_tasks - 1
         yes_no = yes_no or _is_yes_no(sentence)
     objects = ""
@@ -126,6 +135,7 @@ def proof_request(statement: str, tasks: Tasks, *, prose: bool) -> str:
     request = RULES.find("proof", statement)
     if request is None:
         return tasks.reason if prose or tasks.only_reasons else ""
+    # What is to be proved follows the verb that the rule matched.
     around = statement[request.start() : request.end() + 40]
     after = statement[request.end() :]
     has_value = (tasks.sentences and RULES.matches("own-result", around)) or find_tasks(after).sentences
@@ -154,6 +164,7 @@ def count_tasks(sentence: str) -> int:
     is_question = sentence[-1] in "?？" and re.search(r"[^\W\d_Ξ]{2}|[\u4e00-\u9fff]", sentence)
     if not (num_verbs or is_question) or RULES.matches("restated", sentence):
         return 0
+    # Verbs of a story are no instructions: "He wants to solve it."
     if RULES.matches("narrative", sentence):
         num_verbs = 0
     return max(1, num_verbs) if is_question else num_verbs
@@ -183,6 +194,7 @@ def _mask(formula: re.Match[str]) -> str:
         return text
     inner = text.strip("$[]()\\ \n")
     end = inner[-1] if inner and inner[-1] in ".,?;:" else ""
+    # The question is the formula's own if the sentence goes on after it.
     if end in "?" and _GOES_ON.match(formula.string, formula.end()):
         return "Ξ"
     # A display formula that ends a sentence is followed by a new line.
@@ -234,6 +246,7 @@ def several_blanks(statement: str) -> str:
     # What stands before each blank says in which language it is.
     contexts = [text[max(0, blank.start() - 30) : blank.start()] for blank in _BLANK.finditer(text)]
     num_chinese = len(list(filter(_CHINESE.search, contexts)))
+    # No blanks at all satisfy this too, and count as none.
     in_two_languages = 2 * num_chinese == len(contexts)
     count = num_chinese if in_two_languages else len(contexts)
     num_fractions = text.count(_FRACTION_BLANK)
@@ -272,6 +285,7 @@ def _asking_parts(statement: str) -> list[tuple[str, str]]:
         asking = []
         for label, end in zip(labels, ends, strict=True):
             text = statement[label.end() : end]
+            # A part with a "final answer" below it is an example that the statement solves itself.
             asks = RULES.matches("part-asks", text) or (all_ask and _WORD.search(text))
             if asks and not _FINAL_ANSWER.search(text):
                 asking.append((label[0].strip(), text))
@@ -282,7 +296,8 @@ def _asking_parts(statement: str) -> list[tuple[str, str]]:
 
 def _begins_a_part(label: re.Match[str]) -> bool:
     """Whether a label begins a part, and does not name something within a sentence ("the length of rod (a)")."""
-    if label[0][0] not in "(（":  # The pattern starts with the punctuation before the label.
+    # Other matches include the punctuation or space before the label, which shows that it begins a part.
+    if label[0][0] not in "(（":
         return True
     before = label.string[max(0, label.start() - 10) : label.start()]
     return bool(_BEFORE_A_PART.search(before) or _CAPITAL_FOLLOWS.match(label.string, label.end()))
@@ -317,6 +332,7 @@ def _condition_and_thing(sentence: str) -> tuple[str, str]:
 
 def _untranslated(asking: Sequence[str]) -> Sequence[str]:
     """The sentences without their translations, if the statement is in Chinese and in English."""
+    # Half of the sentences, as each is there once in either language.
     english = [sentence for sentence in asking if not _CHINESE.search(sentence)]
     return english if 2 * len(english) == len(asking) else asking
 
@@ -325,6 +341,7 @@ def _are_steps(statement: str, asking: Sequence[str], answer: str) -> bool:
     """Whether all tasks except the last are steps towards it, and the answer is its value."""
     if count_values(answer) != 1 or is_prose(answer):
         return False
+    # A question before the last is asked for its own sake; only instructions are steps.
     if any(sentence[-1] in "?？" for sentence in asking[:-1]):
         return False
     return RULES.matches("intermediate-step", _ASY.sub("", statement))
@@ -334,6 +351,7 @@ def _separate_values(statement: str, tasks: Tasks, answer: str) -> str:
     """What shows that the values of an answer answer separate questions, and are no list, pair or set."""
     if tasks.extra and (count_values(answer) > 1 or is_prose(answer) or says_nothing(answer)):
         return "tasks that and joins"
+    # A mapping from the names of the parts, as Python or JSON writes it.
     if answer.startswith(("{'", '{"')):
         return "an answer by part"
     if count_values(answer) < 2:

@@ -1,8 +1,11 @@
 """The words and the mathematics of a statement, without its layout: what duplicates are compared by."""
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
+# A LaTeX command, a number, a CJK character, or a word of letters.
 TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:[.,]\d+)*|[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]|[^\W\d_]+")
 # A token, a sign that is no punctuation, or the space between the strokes of a drawing.
 _PART = re.compile(rf"{TOKEN.pattern}|[^\w\s$.,;:?。，；：？、]|(?<=[#@*|_/\\])\s{{2,}}(?=[#@*|_/\\])")
@@ -21,6 +24,7 @@ NUMBER_WORDS = {
     )
 }
 _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(NUMBER_WORDS)})\b")
+# The separator of thousands in 1,000, 1\,000, 1{,}000 and 1,\!000.
 THOUSANDS = re.compile(r"(?<=\d)(?:,|\\,|\{,\}|,\\!)(?=\d{3}(?!\d))")
 
 
@@ -50,6 +54,20 @@ def shingles_of(statement: str) -> frozenset[str]:
     """Words and bigrams, for the similarity of two statements."""
     words = tokens_of(statement)
     return frozenset(words) | frozenset(f"{a} {b}" for a, b in pairwise(words))
+
+
+def jaccard(one: frozenset[Any], other: frozenset[Any]) -> float:
+    """Jaccard similarity; 1 for two empty sets."""
+    common = len(one & other)
+    union = len(one) + len(other) - common
+    return common / union if union else 1.0
+
+
+def hashed_ngrams(words: Sequence[str], n: int) -> frozenset[int]:
+    """Hashes of all runs of ``n`` words; fewer words are one run."""
+    num_ngrams = max(1, len(words) - n + 1)
+    # Hashes of texts differ between processes, so these are never stored.
+    return frozenset(hash(tuple(words[start : start + n])) for start in range(num_ngrams))
 
 
 def without_layout(statement: str) -> str:

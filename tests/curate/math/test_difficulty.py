@@ -52,12 +52,6 @@ def test_equality_is_checked_only_for_different_texts() -> None:
     assert asked == [("b", "a"), ("c", "a"), ("c", "b")]
 
 
-@pytest.mark.parametrize(("answers", "correct"), [([], []), (["1"], []), (["1"], [True, False])])
-def test_lengths_must_agree(answers: list[str], correct: list[bool]) -> None:
-    with pytest.raises(ValueError, match="verdicts"):
-        summarise(answers, correct, equal_numbers)
-
-
 @given(samples)
 def test_largest_class_by_value(pairs: list[tuple[str, bool]]) -> None:
     answers, correct = [text for text, _ in pairs], [right for _, right in pairs]

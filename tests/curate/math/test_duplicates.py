@@ -14,9 +14,8 @@ from magcli.curate.math.duplicates import (
     StatementIndex,
     components,
     index_evaluations,
-    jaccard,
 )
-from magcli.curate.math.words import mathematics_of, shingles_of, tokens_of
+from magcli.curate.math.words import jaccard, mathematics_of, shingles_of, tokens_of
 from magcli.errors import DataError
 from magcli.verify.math import equal
 
