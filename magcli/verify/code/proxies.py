@@ -305,7 +305,7 @@ def exception_of(said: "Any") -> Exception:
     if not builtin:
         return ProgramRaised(own_name)
     base = builtin[0]
-    # SystemExit would end the script; StopIteration within a generator of the script would become another error.
+    # The program can claim any name: SystemExit would end the judge, and StopIteration become an error of a generator.
     if not issubclass(base, Exception) or base in (StopIteration, StopAsyncIteration):
         return ProgramRaised(own_name)
     if named or names[0] != base.__name__:
@@ -367,7 +367,7 @@ def write_captured(text: bytes) -> None:
     if type(said) is not tuple or len(said) != 2 or said[0] not in ("stdout", "stderr") or type(said[1]) is not str:
         raise refused("a malformed reply")
     stream = getattr(sys, said[0])
-    # The program is asked to print only while the script has replaced the stream.
+    # Nothing else was asked for, and it would be the judge's own output.
     if stream is STREAMS[said[0]]:
         raise refused("a malformed reply")
     stream.write(said[1])
