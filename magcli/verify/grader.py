@@ -61,6 +61,7 @@ class Grader:
         own_reward: bool = False,
     ) -> None:
         self._pool = Pool(workers, deadline=deadline, function=function)
+        # Programs run in sandboxes, so a thread each suffices.
         self._judge_threads = _DaemonThreads(max(1, workers))
         self._custom = bool(function) or own_reward
         self._lock = threading.Lock()
@@ -80,8 +81,12 @@ class Grader:
             DataError: its kind is unknown.
             EnvironmentFault: it asks for a program, and this machine cannot isolate programs.
         """
-        if not self._custom and problem_kind(row) == "code":
+        if self._asks_program(row):
             self._code_programs().judge()
+
+    def _asks_program(self, row: Mapping[str, Any]) -> bool:
+        """Whether a program is judged; a custom reward gets its text only. Raises DataError for an unknown kind."""
+        return not self._custom and problem_kind(row) == "code"
 
     def gradable(self, row: Mapping[str, Any]) -> bool:
         """Whether the ground truth of a problem, its answer or its tests, can be parsed."""
@@ -130,6 +135,7 @@ class Grader:
 
     def equal(self, one: str, other: str) -> bool:
         """Whether two answers are equal by the verifier; cached, thread-safe."""
+        # Most answers are integers, which need no worker.
         if one.isascii() and other.isascii() and one.isdigit() and other.isdigit():
             return one.lstrip("0") == other.lstrip("0")
         return self._equal(one, other)
@@ -153,11 +159,11 @@ class Grader:
         self.shutdown()
 
     def _submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
-        programs = [not self._custom and problem_kind(row) == "code" for _, _, row, _ in jobs]
-        pairs = list(zip(jobs, programs, strict=True))
-        answers = iter(self._pool.submit([job for job, is_program in pairs if not is_program]))
+        answers = iter(self._pool.submit([job for job in jobs if not self._asks_program(job[2])]))
+        # The futures of answers and programs in the order of the jobs.
         return [
-            self._judge_threads.submit(self._judge, *job) if is_program else next(answers) for job, is_program in pairs
+            self._judge_threads.submit(self._judge, *job) if self._asks_program(job[2]) else next(answers)
+            for job in jobs
         ]
 
     def _judge(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
@@ -204,6 +210,7 @@ class _DaemonThreads:
             if self._threads < self._size:
                 self._threads += 1
                 threading.Thread(target=self._serve, name=f"judge-{self._threads}", daemon=True).start()
+            # Under the lock, so that ``close`` puts its ends behind all tasks.
             self._tasks.put((work, arguments, future))
         return future
 
@@ -211,7 +218,7 @@ class _DaemonThreads:
         with self._lock:
             self._closed = True
             for _ in range(self._threads):
-                self._tasks.put(None)
+                self._tasks.put(None)  # ends one thread
 
     def _serve(self) -> None:
         while task := self._tasks.get():
@@ -219,6 +226,7 @@ class _DaemonThreads:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
+                # What still waited is not begun any more.
                 if self._closed:
                     raise _closed()
                 future.set_result(work(*arguments))

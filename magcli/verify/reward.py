@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from magcli.errors import DataError
 from magcli.model.chat.thoughts import THINK, ThoughtForm
@@ -17,9 +17,6 @@ from magcli.run.limits import exhausted
 from magcli.verify import language, math
 from magcli.verify.format import Parts, answer_boxes, gate
 from magcli.verify.types import RIGHT, UNGRADED, AnswerPair, Reason, Verdict, Verifier
-
-if TYPE_CHECKING:
-    pass
 
 NO_LIMIT = 1 << 40
 """A length that no completion reaches: no penalty."""
@@ -143,7 +140,7 @@ def reward(
         return ungraded("bad-gold", gold_answer(row))
     verify = verify or verify_math
     parts = gate(text, kind, rule.thoughts)
-    # Where the format failed, only the format-free metric is computed.
+    # Where the format failed, only the format-free metric is computed, from the whole text.
     if isinstance(parts, str):
         free = verify(text, row)
         right = free.reason in RIGHT
@@ -198,6 +195,7 @@ def _combined_reward(
     correctness = rule.correctness * verdict.score
     length = length_penalty(num_tokens, rule.penalty_end, rule.penalty_width, rule.length)
     texts = (str(row.get("prompt") or ""), parts.thoughts, parts.answer)
+    # Undecided, which is None, earns no bonus either.
     detections = [language.detect(part) for part in texts] if rule.use_language else []
     spoken = rule.language if detections and language.agree(detections) else 0.0
     return Reward(

@@ -81,6 +81,7 @@ def open_verifier(
     """
     grader = open_grader()
     try:
+        # Before the first request, so that the run fails at its start.
         for problem in problems:
             grader.check(problem)
     except MagError:

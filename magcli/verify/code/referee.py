@@ -144,13 +144,12 @@ def template(value: "Any") -> "Any":
     return value
 
 
-WATCHED = {
-    "__compare__": compare, "__comparison__": comparison, "__condition__": condition, "__absence__": absence,
-    "__assertion__": Assertion, "__lenient__": Lenient, "__expected__": expected, "__cut__": cut, "__end__": end,
-    "__after__": after, "__looped__": looped, "__filled__": filled, "__zipped__": zipped, "__close__": close,
-    "__template__": template,
-}  # fmt: skip
-"""What a rewritten script calls."""
+_WATCHING: "tuple[Callable[..., Any], ...]" = (
+    compare, comparison, condition, absence, Assertion, Lenient, expected, cut, end, after, looped, filled, zipped,
+    close, template,
+)  # fmt: skip
+WATCHED = {f"__{function.__name__.lower()}__": function for function in _WATCHING}
+"""What a rewritten script calls, by the names that ``rewriting.calls_of`` gives them."""
 
 
 def prepare(tree: ast.Module, names: "list[str]") -> None:

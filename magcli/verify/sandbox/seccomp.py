@@ -21,6 +21,7 @@ OWN_PID = 0x7E57C0DE
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Column in the tables below, and the kernel's constant of the architecture."""
 
+# Each call with its numbers on x86_64 and aarch64.
 _NUMBERS = """
 read 0 63 write 1 64 readv 19 65 writev 20 66 pread64 17 67 pwrite64 18 68 preadv 295 69 pwritev 296 70
 open 2 - openat 257 56 close 3 57 close_range 436 436 lseek 8 62 dup 32 23 dup2 33 - dup3 292 24 pipe 22 - pipe2 293 59
@@ -48,12 +49,11 @@ rmdir 84 - chmod 90 - fchmod 91 52 fchmodat 268 53 link 86 - linkat 265 37 symli
 utimensat 280 88 utime 132 - utimes 235 - creat 85 - fallocate 285 47 copy_file_range 326 285
 """
 
-_SPECIAL = {
-    "mmap": (9, 222), "clone": (56, 220), "clone3": (435, 435), "fcntl": (72, 25), "ioctl": (16, 29),
-    "kill": (62, 129), "tgkill": (234, 131), "prctl": (157, 167), "prlimit64": (302, 261), "setrlimit": (160, 164),
-    "socketpair": (53, 199), "sendto": (44, 206), "recvfrom": (45, 207),
-}  # fmt: skip
-"""Numbers of the calls that depend on their arguments."""
+_SPECIAL = """
+mmap 9 222 clone 56 220 clone3 435 435 fcntl 72 25 ioctl 16 29 kill 62 129 tgkill 234 131 prctl 157 167
+prlimit64 302 261 setrlimit 160 164 socketpair 53 199 sendto 44 206 recvfrom 45 207
+"""
+"""Calls that depend on their arguments."""
 
 _SHARED_ANONYMOUS = 0x21  # MAP_SHARED | MAP_ANONYMOUS
 _CLONE_THREAD = 0x10000
@@ -164,15 +164,16 @@ def _judged(column: int, *, compiler: bool) -> _Code:
         "recvfrom": _among(3, _RECEIVE),
     }
     code: _Code = []
-    for name, rule in rules.items():
-        code += _when(_SPECIAL[name][column], rule)
+    for name, number in _numbers(_SPECIAL, column).items():
+        code += _when(number, rules[name])
     return code
 
 
-def _numbers(table: str, column: int) -> list[int]:
-    # Name, number on x86_64, number on aarch64.
+def _numbers(table: str, column: int) -> dict[str, int]:
+    """The numbers of calls by name; a dash stands for a call that the architecture lacks."""
     fields = table.split()
-    return [int(number) for number in fields[1 + column :: 3] if number != "-"]
+    numbers = zip(fields[::3], fields[1 + column :: 3], strict=True)
+    return {name: int(number) for name, number in numbers if number != "-"}
 
 
 @cache
@@ -195,7 +196,7 @@ def program_filter(kind: Literal["program", "compiler"] = "program", machine: st
     code = [*_load(_ARCH), (_IF_EQUAL, 1, 0, arch), *_answer(_KILL_PROCESS), *_load(_NUMBER)]
     # Numbers from here on are those of x32, the second ABI of x86_64.
     code += [(_IF_AT_LEAST, 0, 1, _X32), *_answer(_KILL_PROCESS)]
-    for number in allowed:
+    for number in allowed.values():
         code += _when(number, _answer(_ALLOW))
     code += _judged(column, compiler=compiler) + _answer(_EPERM)
     return b"".join(struct.pack("=HBBI", *step) for step in code)  # struct sock_filter
