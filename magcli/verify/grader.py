@@ -48,6 +48,8 @@ class Grader:
         accept_unsandboxed: With ``none``, accept that programs run with the user's rights.
         function: A custom reward, see ``magcli.verify.custom``.
         own_reward: An environment has its own reward, so that no row needs a ground truth.
+
+    ``is_custom``: whether a custom reward or an environment grades, which needs no ground truth.
     """
 
     def __init__(
@@ -63,16 +65,11 @@ class Grader:
         self._pool = Pool(workers, deadline=deadline, function=function)
         # Programs run in sandboxes, so a thread each suffices.
         self._judge_threads = _DaemonThreads(max(1, workers))
-        self._custom = bool(function) or own_reward
+        self.is_custom = bool(function) or own_reward
         self._lock = threading.Lock()
         self._programs: Programs | None = None
         self._sandbox: tuple[Choice, bool] = (sandbox, accept_unsandboxed)
         self._equal = lru_cache(EQUALITY_CACHE)(self._compare)
-
-    @property
-    def is_custom(self) -> bool:
-        """Whether a custom reward or an environment grades, which needs no ground truth."""
-        return self._custom
 
     def check(self, row: Mapping[str, Any]) -> None:
         """Reject a problem that cannot be graded before any work.
@@ -86,7 +83,7 @@ class Grader:
 
     def _asks_program(self, row: Mapping[str, Any]) -> bool:
         """Whether a program is judged; a custom reward gets its text only. Raises DataError for an unknown kind."""
-        return not self._custom and problem_kind(row) == "code"
+        return not self.is_custom and problem_kind(row) == "code"
 
     def gradable(self, row: Mapping[str, Any]) -> bool:
         """Whether the ground truth of a problem, its answer or its tests, can be parsed."""
@@ -94,7 +91,7 @@ class Grader:
 
     def fault(self, row: Mapping[str, Any]) -> str:
         """What is wrong with the ground truth of a problem; empty if it can be parsed."""
-        if self._custom:
+        if self.is_custom:
             return ""
         if problem_kind(row) == "math":
             gold = gold_answer(row)

@@ -26,7 +26,6 @@ which gives a verdict but no value (``magcli.curate.code.prepare``).
 
 import ast
 import dis
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -38,7 +37,7 @@ from magcli.errors import DataError
 from magcli.verify.code.outputs import Comparison, Plain, in_any_order, same, shown
 from magcli.verify.code.scripts import parse_all, resolve_names
 from magcli.verify.code.stdin_cases import StdinCase
-from magcli.verify.code.syntax import SubstituteNames, parsed, quote
+from magcli.verify.code.syntax import SubstituteNames, json_value, parsed, quote
 
 DEFAULT_REL_TOL = 1e-9
 """Of ``math.isclose``."""
@@ -318,10 +317,7 @@ def _value(text: str) -> Plain:
     except (DataError, ValueError):
         pass
     # JSON, whose true and null are no literals in Python
-    try:
-        value: Plain = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"the expected value {quote(text)} is neither Python nor JSON") from error
+    value: Plain = json_value(text)
     return value
 
 

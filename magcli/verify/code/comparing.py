@@ -235,6 +235,10 @@ class Approx:
         """The same tolerances for a part of the value."""
         return Approx(value, self._rel, self._abs)
 
+    def _all_match(self, pairs: "Iterable[tuple[Any, Any]]") -> bool:
+        """Whether each part is near the expected one before it."""
+        return all(self._of_part(expected).matches(actual) for expected, actual in pairs)
+
     def matches(self, actual: "Any") -> bool:
         """Whether a value is near."""
         expected = self.value
@@ -246,13 +250,14 @@ class Approx:
         if isinstance(expected, dict):
             if not isinstance(actual, dict) or actual.keys() != expected.keys():
                 return False
-            return all(self._of_part(value).matches(actual[key]) for key, value in expected.items())
+            pairs = [(value, actual[key]) for key, value in expected.items()]
+            return self._all_match(pairs)
         if expected is None or isinstance(expected, str | bool):
             return type(actual) is type(expected) and bool(actual == expected)
         if isinstance(expected, list | tuple):
             if not isinstance(actual, list | tuple) or len(actual) != len(expected):
                 return False
-            return all(self._of_part(number).matches(part) for number, part in zip(expected, actual, strict=True))
+            return self._all_match(zip(expected, actual, strict=True))
         is_number = isinstance(actual, int | float | Fraction | Decimal) and not isinstance(actual, bool)
         if not is_number:
             return False

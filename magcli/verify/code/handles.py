@@ -11,7 +11,7 @@ a class of the problem, or if the script shows by an attribute that no plain dat
 
 from collections import deque
 
-from magcli.verify.code.proxies import MAX_NAME, READERS, ask, asked, call, refused, refused_object
+from magcli.verify.code.proxies import MAX_NAME, READERS, ask, asked, call, parts_of, refused, refused_object
 from magcli.verify.code.rewriting import names_class
 from magcli.verify.code.values import NotPlain
 from magcli.verify.code.writing import ATOMS, passing, written
@@ -133,11 +133,10 @@ class Handle:
         """Fetch elements of an iterator; whether there is one."""
         if self._ended:
             return False
-        reply = ask(f"X('some')(H[{self.number_}],{most})")
-        if type(reply) is not tuple or len(reply) != 2 or type(reply[0]) is not list:
-            raise refused("a malformed reply")
-        self._left.extend([of_origin(value, "value", f"{self._root}[]") for value in reply[0]])
-        object.__setattr__(self, "_ended", reply[1] is not False)
+        elements, has_ended = parts_of(ask(f"X('some')(H[{self.number_}],{most})"), list, object)
+        root = f"{self._root}[]"
+        self._left.extend([of_origin(value, "value", root) for value in elements])
+        object.__setattr__(self, "_ended", has_ended is not False)
         return bool(self._left)
 
     def __next__(self) -> "Any":
@@ -166,10 +165,10 @@ class Handle:
         return of_origin(asked("{}[{}]", self, index), RESULT_OF_ORIGIN[self._origin], f"{self._root}[]")
 
     def __setitem__(self, index: "Any", value: "Any") -> None:
-        asked("X('set_item')({},{},{})", self, index, value)
+        asked("N('operator','setitem')({},{},{})", self, index, value)
 
     def __delitem__(self, index: "Any") -> None:
-        asked("X('delete_item')({},{})", self, index)
+        asked("N('operator','delitem')({},{})", self, index)
 
     def __reversed__(self) -> "Iterator[Any]":
         if self.items_ is not None:

@@ -129,17 +129,7 @@ def contains(container: "Any", value: "Any") -> "bool | None":
     return None if holds(lambda: Stranger() in container) else True
 
 
-# ---- changes ----
-
-
-def set_item(container: "Any", key: "Any", value: "Any") -> None:
-    """Assign an element of an object."""
-    container[key] = value
-
-
-def delete_item(container: "Any", key: "Any") -> None:
-    """Delete an element of an object."""
-    del container[key]
+# ---- contexts ----
 
 
 def leave_context(manager: "Any", name: str, args: "tuple[Any, ...]") -> bool:

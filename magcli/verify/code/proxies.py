@@ -159,6 +159,15 @@ def read_value(text: bytes) -> "Any":
         raise refused(f"unreadable: {error}") from error
 
 
+def parts_of(reply: "Any", *kinds: type) -> "tuple[Any, ...]":
+    """The parts of a tuple of the program, each of exactly a type, or any where that is ``object``; raises Refused."""
+    if type(reply) is not tuple or len(reply) != len(kinds):
+        raise refused("a malformed reply")
+    if not all(kind in (object, type(part)) for kind, part in zip(kinds, reply, strict=True)):
+        raise refused("a malformed reply")
+    return reply
+
+
 BEFORE_REQUEST: "list[Callable[[], None]]" = []
 """What is done before each request."""
 
@@ -205,11 +214,8 @@ def call(target: str, args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> "Any
     """The value of a call in the program's process; arguments that it changes are changed here."""
     request = prepared(lambda: f"call({target},{written_items('[', args, ']')},{written_dict(kwargs)})")
     sent = passing.sent
-    reply = ask(request)
     # The value, and by their number the contents of what the call has changed.
-    if type(reply) is not tuple or len(reply) != 2 or type(reply[1]) is not dict:
-        raise refused("a malformed reply")
-    value, changed = reply
+    value, changed = parts_of(ask(request), object, dict)
     for number, content in changed.items():
         change(sent, number, content)
     state.returned = value
@@ -243,15 +249,9 @@ RAISED_HERE: "list[Exception]" = []
 
 def answer_call(text: bytes) -> None:
     """Call a function of the script for the program."""
-    request = read_value(text)
-    if (
-        type(request) is not tuple
-        or len(request) != 3
-        or type(request[0]) is not int
-        or request[0] not in range(len(FUNCTIONS))
-    ):
+    number, args, kwargs = parts_of(read_value(text), int, object, object)
+    if number not in range(len(FUNCTIONS)):
         raise refused("a malformed reply")
-    number, args, kwargs = request
     try:
         value = FUNCTIONS[number](*args, **kwargs)
     except CannotSend:
@@ -321,10 +321,14 @@ def exception_of(said: "Any") -> Exception:
 def exception_with(name: str, bases: "tuple[type, ...]", args: "Any", text: "Any", attributes: "Any") -> Exception:
     """An exception of a class of the program, with its text and attributes."""
     # Without bases from which others derive, as Python may refuse their order.
-    distinct = tuple(base for base in bases if not any(one is not base and issubclass(one, base) for one in bases))
+    distinct = []
+    for base in bases:
+        derived = [one for one in bases if one is not base and issubclass(one, base)]
+        if not derived:
+            distinct.append(base)
     # Without the __init__ of its bases, which may not take these arguments.
     methods = {"__init__": lambda self, *args: None, "__str__": lambda self: str(text)}
-    error: Exception = type(name, distinct, methods)(*args)
+    error: Exception = type(name, tuple(distinct), methods)(*args)
     error.args = args
     if isinstance(attributes, dict):
         vars(error).update({str(key): value for key, value in attributes.items()})
@@ -348,11 +352,12 @@ def with_streams(request: str) -> str:
     if not replaced and not functions:
         return request
     captured = [name for name in replaced if name != "stdin"]
-    words = "{" + "".join([f"{name!r}:{written_callback(function)}," for name, function in functions.items()]) + "}"
+    # As the text of a dict: the callbacks of the program by their names.
+    words = [f"{name!r}:{written_callback(function)}" for name, function in functions.items()]
     readers = "None"
     if "stdin" in replaced:
         readers = f"({written_callback(sys.stdin.read)},{written_callback(sys.stdin.readline)})"
-    return f"X('redirected')({captured!r},{words},{readers},lambda:{request})"
+    return f"X('redirected')({captured!r},{{{','.join(words)}}},{readers},lambda:{request})"
 
 
 def written_callback(function: "Callable[..., Any]") -> str:
@@ -363,11 +368,9 @@ def written_callback(function: "Callable[..., Any]") -> str:
 
 def write_captured(text: bytes) -> None:
     """Write what the program printed to the script's stream; raises Refused if it has not replaced it."""
-    said = read_value(text)
-    if type(said) is not tuple or len(said) != 2 or said[0] not in ("stdout", "stderr") or type(said[1]) is not str:
-        raise refused("a malformed reply")
-    stream = getattr(sys, said[0])
+    name, printed = parts_of(read_value(text), str, str)
+    stream = getattr(sys, name) if name in ("stdout", "stderr") else None
     # Nothing else was asked for, and it would be the judge's own output.
-    if stream is STREAMS[said[0]]:
+    if stream is None or stream is STREAMS[name]:
         raise refused("a malformed reply")
-    stream.write(said[1])
+    stream.write(printed)

@@ -232,8 +232,8 @@ class Watched(ast.NodeTransformer):
                 right = ast.NamedExpr(ast.Name(name, ast.Store()), right)
                 following = ast.Name(name, ast.Load())
             operation = ast.Constant(type(sign).__name__)
-            from_left, from_right = ast.Constant(own[number]), ast.Constant(own[number + 1])
-            parts.append(calls_of("compare", operation, left, right, from_left, from_right))
+            flags = map(ast.Constant, own[number : number + 2])
+            parts.append(calls_of("compare", operation, left, right, *flags))
             left = following
         return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
 

@@ -64,11 +64,6 @@ def warm_judge(sandbox: Sandbox, *, of_suites: bool = False) -> Program:
     return judges[key].program
 
 
-def judge_of(script: Script, sandbox: Sandbox) -> Program:
-    """The judge of this thread for a script."""
-    return warm_judge(sandbox, of_suites=script.suite is not None)
-
-
 def judge_script(program: Program, script: Script, limits: Limits, rule: Comparison, sandbox: Sandbox) -> Fault | None:
     """Why a program fails a script; None if it passes.
 
@@ -76,7 +71,12 @@ def judge_script(program: Program, script: Script, limits: Limits, rule: Compari
 
     Raises DataError if the script itself is broken.
     """
-    said, ran, judged = attempt_often(lambda: run_script(program, judge_of(script, sandbox), script, limits, rule))
+
+    def attempt() -> tuple[str, Outcome, Outcome]:
+        judge = warm_judge(sandbox, of_suites=script.suite is not None)
+        return run_script(program, judge, script, limits, rule)
+
+    said, ran, judged = attempt_often(attempt)
     return verdict_of(said, ran, judged, script, limits)
 
 

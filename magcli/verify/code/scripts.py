@@ -10,7 +10,6 @@ the function's value, the row's entry point or other tests must resolve them.
 
 import ast
 import builtins
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,7 +29,7 @@ from magcli.verify.code.rewriting import (
 )
 from magcli.verify.code.script_library import MEMBERS, MODULES, OWN
 from magcli.verify.code.stdin_cases import StdinCase, check_columns, stdin_case
-from magcli.verify.code.syntax import SUPPLIED, parsed, quote, root_of
+from magcli.verify.code.syntax import SUPPLIED, json_value, parsed, quote, root_of
 
 _KNOWN = frozenset((*vars(builtins), *MODULES, *MEMBERS, *OWN, *SUPPLIED))
 """Names that no program has to define."""
@@ -218,10 +217,7 @@ def _expected(output: str, problem_names: frozenset[str]) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
     # JSON, whose true and null are unknown names in Python
-    try:
-        return repr(json.loads(output))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"the expected value {quote(output)} is neither Python nor JSON") from error
+    return repr(json_value(output))
 
 
 # ---- names ----
@@ -268,7 +264,7 @@ def _called_with_values(tree: ast.Module, names: Sequence[str]) -> set[str]:
         if not isinstance(node, ast.Call):
             continue
         if any(mentions(argument, of_program) for argument in (*node.args, *node.keywords)):
-            called.add(_root(node))
+            called.add(root_of(node))
     return called - {*names}
 
 
@@ -279,18 +275,10 @@ def _names_outside_arguments(tree: ast.Module, names: Sequence[str]) -> set[str]
     """
     inside: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _root(node) in names:
+        if isinstance(node, ast.Call) and root_of(node) in names:
             for argument in (*node.args, *node.keywords):
                 inside.update(map(id, ast.walk(argument)))
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inside}
-
-
-def _root(call: ast.Call) -> str:
-    """The name at the root of a call; empty if there is none."""
-    try:
-        return root_of(call)
-    except ValueError:
-        return ""
 
 
 def _candidates(tree: ast.Module) -> list[str]:

@@ -6,6 +6,7 @@ and reaches an assertion if it has one; all must pass, and one must have run.
 
 import inspect
 import unittest
+from itertools import groupby
 from types import ModuleType
 
 from magcli.verify.code.comparing import rule
@@ -176,18 +177,20 @@ def run_functions(module: ModuleType, outcome: Outcome) -> None:
     try:
         if items:
             call_hook(module, "setup_module", module)
-        for number, item in enumerate(items):
+        # The tests of a class are next to each other.
+        for owner, tests in groupby(items, key=lambda item: item.owner):
             if outcome.shouldStop:
                 return
-            # The tests of a class are next to each other, so its set-up belongs where the owner changes.
-            owner_before = items[number - 1].owner if number > 0 else None
-            owner_after = items[number + 1].owner if number + 1 < len(items) else None
-            if item.owner is not None and item.owner is not owner_before:
-                call_hook(item.owner, "setup_class", item.owner)
-            run_item(item, with_scope, outcome)
-            if item.owner is not None and item.owner is not owner_after:
+            if owner is not None:
+                call_hook(owner, "setup_class", owner)
+            for item in tests:
+                # After a failure nothing is run any more, not even the tear-down of a class that has further tests.
+                if outcome.shouldStop:
+                    return
+                run_item(item, with_scope, outcome)
+            if owner is not None:
                 with_scope.close("class")
-                call_hook(item.owner, "teardown_class", item.owner)
+                call_hook(owner, "teardown_class", owner)
         with_scope.close("module")
         if items:
             call_hook(module, "teardown_module", module)
