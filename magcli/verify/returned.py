@@ -44,7 +44,7 @@ def weighted_sum(names: Sequence[str], weights: Sequence[float], rewards: Sequen
         # The same sum whatever the order of the functions.
         return math.fsum(weight * getattr(reward, field) for weight, reward in zip(weights, rewards, strict=True))
 
-    totals = {field: total(field) for field in ("total", "format", "correctness", "length", "language")}
+    totals: dict[str, Any] = {field: total(field) for field in ("total", "format", "correctness", "length", "language")}
     return replace(rewards[0], **totals, parts=parts)
 
 

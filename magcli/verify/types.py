@@ -23,10 +23,15 @@ function failed) are failures of the grading, not of the completion."""
 RIGHT: tuple[Reason, ...] = ("correct", "accepted")
 """Reasons of right completions."""
 
-UNGRADED: tuple[Reason, ...] = ("bad-gold", "timeout", "infra-error", "reward-error")
+UNGRADED: tuple[Literal["bad-gold", "timeout", "infra-error", "reward-error"], ...] = (
+    "bad-gold",
+    "timeout",
+    "infra-error",
+    "reward-error",
+)
 """Reasons that say nothing about correctness: such a completion is never trained on."""
 
-UNCOUNTED: tuple[Reason, ...] = ("bad-gold", "infra-error", "reward-error")
+UNCOUNTED: tuple[Literal["bad-gold", "infra-error", "reward-error"], ...] = ("bad-gold", "infra-error", "reward-error")
 """Those of them that count in no accuracy; an answer that cannot be graded in time counts as wrong."""
 
 
