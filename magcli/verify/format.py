@@ -182,7 +182,7 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
 
     A blank last box is empty, whatever is around it. Spaces are allowed before the brace; ``\\boxed 5`` is not a box.
     """
-    # Most texts have no box before their last lines, and need not be read from the start.
+    # Nothing before the first box is read.
     positions = [text.find(f"\\{command}") for command in commands]
     first = min((at for at in positions if at >= 0), default=-1)
     if first < 0:

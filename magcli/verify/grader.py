@@ -132,7 +132,7 @@ class Grader:
 
     def equal(self, one: str, other: str) -> bool:
         """Whether two answers are equal by the verifier; cached, thread-safe."""
-        # Most answers are integers, which need no worker.
+        # Integers need no worker.
         if one.isascii() and other.isascii() and one.isdigit() and other.isdigit():
             return one.lstrip("0") == other.lstrip("0")
         return self._equal(one, other)

@@ -258,13 +258,14 @@ def _asked_for(tree: ast.Module, candidates: list[str]) -> list[str]:
 
 def _called_with_values(tree: ast.Module, names: Sequence[str]) -> set[str]:
     """The functions and classes that are called with values of the problem's functions, such as ``is_right(f(2))``."""
-    of_program = names_of_program(tree, [name for name in names if not names_class(name)])
+    functions = [name for name in names if not names_class(name)]
+    of_program = names_of_program(tree, functions)
     called: set[str] = set()
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        if any(mentions(argument, of_program) for argument in (*node.args, *node.keywords)):
-            called.add(root_of(node))
+        match node:
+            case ast.Call(_, args, keywords):
+                if any(mentions(argument, of_program) for argument in (*args, *keywords)):
+                    called.add(root_of(node))
     return called - {*names}
 
 

@@ -59,7 +59,8 @@ def test_classes(tree: ast.Module) -> list[ast.ClassDef]:
         names_of_bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
         if names_of_bases & cases or any(map(is_test_case, node.bases)):
             cases.add(node.name)
-    return [node for node in classes if node.name in cases or (node.name.startswith("Test") and test_functions(node))]
+    of_pytest = [node for node in classes if node.name.startswith("Test") and test_functions(node)]
+    return [node for node in classes if node.name in cases or node in of_pytest]
 
 
 def _names_of_test_case(tree: ast.Module) -> set[str]:

@@ -244,8 +244,10 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
 
     A user that root switched to may be unable to reach the paths, so then everything is copied.
     """
-    contents: dict[str, bytes | Path] = {_INSIDE: script_for(isolation.python, _RUNNER, _INSIDE)}
-    contents |= {f"{BOX}/{name}": content for name, content in spec.files.items()}
+    script = script_for(isolation.python, _RUNNER, _INSIDE)
+    contents: dict[str, bytes | Path] = {_INSIDE: script}
+    for name, content in spec.files.items():
+        contents[f"{BOX}/{name}"] = content
     files: dict[str, int | Path] = {}
     for path, content in contents.items():
         if isinstance(content, Path) and isolation.mount_as != "dropped":
