@@ -136,6 +136,7 @@ def reward(
     kind = problem_kind(row)
     if kind == "code" and verify is None:
         raise DataError("a code problem cannot be graded without a sandbox; use magcli.verify.Grader")
+    # Before the format: whatever the completion looks like, the row is at fault.
     if kind == "math" and not math.parsable(gold_answer(row)):
         return ungraded("bad-gold", gold_answer(row))
     verify = verify or verify_math
@@ -191,6 +192,7 @@ def verify_pair(pair: AnswerPair) -> Verdict:
 def _combined_reward(
     verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str, Any], rule: RewardRule
 ) -> Reward:
+    # With ``partial`` a wrong program has a score, too.
     correct = verdict.reason in RIGHT
     correctness = rule.correctness * verdict.score
     length = length_penalty(num_tokens, rule.penalty_end, rule.penalty_width, rule.length)
@@ -215,4 +217,5 @@ def _combined_reward(
 
 def printable(text: str) -> str:
     """Truncated and without lone surrogates, for a table."""
+    # A lone surrogate cannot be encoded, and becomes "?".
     return text[:MAX_EXTRACTED].encode("utf-8", "replace").decode()
