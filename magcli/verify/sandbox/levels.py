@@ -257,7 +257,7 @@ class Sandbox:
         On success its file ``product`` is copied to ``into``.
         """
         with Program(self.isolation, ProgramSpec(tuple(argv), files, product, limits.output)) as compiler:
-            return compiler.make(limits, into)
+            return compiler.run(b"", limits, into)
 
 
 @dataclass(frozen=True, slots=True)

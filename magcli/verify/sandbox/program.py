@@ -136,21 +136,15 @@ class Program:
     def __exit__(self, *error: object) -> None:
         self._stop()
 
-    def run(self, stdin: bytes, limits: Limits = Limits()) -> Outcome:
+    def run(self, stdin: bytes, limits: Limits = Limits(), into: Path | None = None) -> Outcome:
         """Run the program once, in a new process that shares nothing with previous runs.
+
+        The product of a compiler is on success copied to ``into``, readable and executable. Its first process sleeps
+        while its children work, so only the wall clock bounds all of them together.
 
         Raises EnvironmentFault if this machine has no descriptor or process left for it.
         """
-        return self._run(stdin, limits, None)
 
-    def make(self, limits: Limits, into: Path) -> Outcome:
-        """``run`` for a compiler: on success its product is copied to ``into``, readable and executable.
-
-        Its first process sleeps while its children work, so only the wall clock bounds all of them together.
-        """
-        return self._run(b"", limits, into)
-
-    def _run(self, stdin: bytes, limits: Limits, into: Path | None) -> Outcome:
         def attempt() -> Outcome:
             started = self.begin(stdin, limits)
             return started if isinstance(started, Outcome) else self.finish(started, into)
