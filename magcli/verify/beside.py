@@ -34,6 +34,7 @@ class Neighbours:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and _imports(frame.f_code.co_filename):
             frame = frame.f_back
+        # With a path it is a module of a package, which its package finds.
         if path is not None or frame is None:
             return None
         folder = self.folder_of(frame.f_code.co_filename)
@@ -61,6 +62,7 @@ def load_file(path: Path) -> ModuleType:
     """
     source = path.resolve()
     _NEIGHBOURS.folders.add(source.parent)
+    # At the end: neighbours are found where nothing else has the name.
     if _NEIGHBOURS not in sys.meta_path:
         sys.meta_path.append(_NEIGHBOURS)
     name = _module_name(source)
@@ -76,6 +78,7 @@ def load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    # A module that has run in part must not be taken for the whole at the next try.
     except BaseException:
         del sys.modules[name]
         raise
@@ -88,6 +91,7 @@ def _module_name(source: Path) -> str:
     private = f"magcli_file_{digest}"
     if not source.stem.isidentifier():
         return private
+    # Its own name, so that what it defines can be pickled and imported by its neighbours.
     loaded = sys.modules.get(source.stem)
     if loaded is not None:
         return source.stem if getattr(loaded, "__file__", None) == str(source) else private

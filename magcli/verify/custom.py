@@ -113,6 +113,7 @@ def digests(spec: str, option: str = "reward") -> dict[str, Any]:
     for part in functions_of(spec, option):
         load(part.spec, option)
         location = part.spec.rpartition(":")[0]
+        # Loaded already, so this only looks it up.
         file = Path(str(_module(location, option).__file__))
         is_file = location.endswith(".py")
         package = "" if is_file else sys.modules[location].__package__ or ""
@@ -130,6 +131,7 @@ def _module(location: str, subject: str) -> ModuleType:
     try:
         if location.endswith(".py"):
             return beside.load_file(Path(location))
+        # At the end: no installed module is replaced by one of that name here.
         working_directory = os.getcwd()
         if working_directory not in sys.path:
             sys.path.append(working_directory)
@@ -157,6 +159,7 @@ def grader_of(spec: str) -> Callable[..., Reward]:
         rewards: list[Reward] = []
         for function in functions:
             reward = graded(function, text, row, rule.thoughts)
+            # A sum without one of its parts would mean something else.
             if not reward.trainable:
                 return reward
             rewards.append(reward)
@@ -233,6 +236,7 @@ def location(function: Function, error: BaseException) -> str:
     if code is None:
         return ""
     frames = traceback.extract_tb(error.__traceback__)
+    # The innermost of the user's own; what it called may be in a library.
     own_frames = [frame for frame in frames if frame.filename == code.co_filename]
     line = own_frames[-1].lineno if own_frames else code.co_firstlineno
     return f" ({Path(code.co_filename).name}:{line}, {function.__name__})"

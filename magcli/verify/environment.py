@@ -139,14 +139,16 @@ def terms_of(spec: str) -> Terms:
         raise UsageError(f"environment {spec!r} is a {type(kind).__name__}, not a class")
     for name in ("reply", "reward"):
         _check_method(kind, name, spec)
-    roles = getattr(kind, "roles", Terms().roles)
+    usual = Terms()
+    roles = getattr(kind, "roles", usual.roles)
+    # A single text would be a sequence of letters.
     if isinstance(roles, str) or not all(isinstance(role, str) for role in roles):
         raise UsageError(f"environment {spec!r}: roles is {roles!r}, not names such as ('tool', 'user')")
     terms = Terms(
         tuple(roles),
         tuple(getattr(kind, "tools", ())),
-        getattr(kind, "max_turns", Terms().max_turns),
-        getattr(kind, "seconds", Terms().seconds),
+        getattr(kind, "max_turns", usual.max_turns),
+        getattr(kind, "seconds", usual.seconds),
         judges=hasattr(kind, "reward"),
     )
     if type(terms.max_turns) is not int or terms.max_turns < 1:
@@ -164,7 +166,7 @@ def _check_method(kind: type, name: str, spec: str) -> None:
         raise UsageError(f"environment {spec!r} has no method {name}; {SIGNATURE}")
     try:
         signature = inspect.signature(method)
-        signature.bind(None, {}, [])
+        signature.bind(None, {}, [])  # self, row, messages
     except ValueError:
         return  # one without a readable signature
     except TypeError as error:
@@ -182,6 +184,7 @@ def asked(spec: str, isolation: str) -> Callable[[Ask, Mapping[str, Any], Sequen
     """
     if not spec.startswith(TASKSETS):
         return _asked(spec, isolation)
+    # Opened at the first question, once.
     opened = cache(_asked)
 
     def ask(what: Ask, row: Mapping[str, Any], messages: Sequence[Message]) -> Reply | Reward:
@@ -199,6 +202,7 @@ def _asked(spec: str, isolation: str) -> Callable[[Ask, Mapping[str, Any], Seque
     extra = {"sandbox": _sandbox(isolation)} if _takes_sandbox(kind) else {}
     try:
         environment = kind(**extra)
+    # A worker that ended instead would be started again and again.
     except Exception as error:
         failure = ungraded("reward-error", f"{spec} cannot be created: {type(error).__name__}: {first_line(error)}")
         return lambda what, row, messages: failure
@@ -206,6 +210,7 @@ def _asked(spec: str, isolation: str) -> Callable[[Ask, Mapping[str, Any], Seque
     def ask(what: Ask, row: Mapping[str, Any], messages: Sequence[Message]) -> Reply | Reward:
         method = getattr(environment, what)
         try:
+            # Copies: what the environment changes in them is its own.
             value = custom.result_of(method(deepcopy(row), deepcopy(list(messages))))
             return as_reward(value) if what == "reward" else as_reply(value, terms.roles)
         except KeyboardInterrupt:

@@ -129,6 +129,7 @@ def blocks(answer: str) -> Iterator[Block]:
     for fence in _FENCE.finditer(answer):
         if opened is None:
             opened = fence if _may_open(fence, list_start) else None
+        # Fences within a block that do not close it are its content.
         elif _closes(fence, opened):
             yield Block(_language(opened), _content(opened, answer[opened.end() + 1 : fence.start()]), True)
             opened = None
@@ -155,6 +156,7 @@ def _closes(fence: re.Match[str], opened: re.Match[str]) -> bool:
 def _content(opened: re.Match[str], content: str) -> str:
     """The lines of a block without the margin of its opening fence."""
     width = len(opened["margin"])
+    # Up to as many blanks: lines may be less indented than the fence.
     if not width:
         return content
     return re.sub(rf"^[ \t]{{1,{width}}}", "", content, flags=re.MULTILINE)
@@ -180,6 +182,7 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
 
     A blank last box is empty, whatever is around it. Spaces are allowed before the brace; ``\\boxed 5`` is not a box.
     """
+    # Nothing before the first box is read.
     positions = [text.find(f"\\{command}") for command in commands]
     first = min((at for at in positions if at >= 0), default=-1)
     if first < 0:
@@ -226,6 +229,7 @@ def joined_boxes(text: str) -> str | None:
     last = last_box(text)
     if last is None:
         return None
+    # From each box to the next one, or to the end.
     starts = [match.start() for match in _OPENED.finditer(text)]
     if not 2 <= len(starts) <= MAX_BOXES:
         return last
@@ -239,10 +243,12 @@ def joined_boxes(text: str) -> str | None:
             return last
         _, _, behind = segment.partition(content + "}")
         if parts:
+            # Any other words: the box belongs to an earlier step.
             if not _JOINT.fullmatch(behind):
                 break
             parts.append(r" \text{ or } " if _ALTERNATIVE.search(behind) else ", ")
         parts.append(content)
+    # The same answer twice is one.
     contents = set(parts[::2])
     return "".join(reversed(parts)) if len(contents) > 1 else last
 
@@ -253,6 +259,7 @@ def answer_boxes(answer: str) -> str | None:
     Boxes below each other are steps, of which the last one counts.
     """
     text = answer.rstrip()
+    # The line in which the last box begins; -1 becomes the start of the text.
     box = text.rfind("\\boxed")
     line_start = text.rfind("\n", 0, box + 1) + 1
     joined = joined_boxes(text[line_start:])

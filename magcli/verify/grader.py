@@ -48,6 +48,8 @@ class Grader:
         accept_unsandboxed: With ``none``, accept that programs run with the user's rights.
         function: A custom reward, see ``magcli.verify.custom``.
         own_reward: An environment has its own reward, so that no row needs a ground truth.
+
+    ``is_custom``: whether a custom reward or an environment grades, which needs no ground truth.
     """
 
     def __init__(
@@ -61,17 +63,13 @@ class Grader:
         own_reward: bool = False,
     ) -> None:
         self._pool = Pool(workers, deadline=deadline, function=function)
+        # Programs run in sandboxes, so a thread each suffices.
         self._judge_threads = _DaemonThreads(max(1, workers))
-        self._custom = bool(function) or own_reward
+        self.is_custom = bool(function) or own_reward
         self._lock = threading.Lock()
         self._programs: Programs | None = None
         self._sandbox: tuple[Choice, bool] = (sandbox, accept_unsandboxed)
         self._equal = lru_cache(EQUALITY_CACHE)(self._compare)
-
-    @property
-    def is_custom(self) -> bool:
-        """Whether a custom reward or an environment grades, which needs no ground truth."""
-        return self._custom
 
     def check(self, row: Mapping[str, Any]) -> None:
         """Reject a problem that cannot be graded before any work.
@@ -80,8 +78,12 @@ class Grader:
             DataError: its kind is unknown.
             EnvironmentFault: it asks for a program, and this machine cannot isolate programs.
         """
-        if not self._custom and problem_kind(row) == "code":
+        if self._asks_program(row):
             self._code_programs().judge()
+
+    def _asks_program(self, row: Mapping[str, Any]) -> bool:
+        """Whether a program is judged; a custom reward gets its text only. Raises DataError for an unknown kind."""
+        return not self.is_custom and problem_kind(row) == "code"
 
     def gradable(self, row: Mapping[str, Any]) -> bool:
         """Whether the ground truth of a problem, its answer or its tests, can be parsed."""
@@ -89,7 +91,7 @@ class Grader:
 
     def fault(self, row: Mapping[str, Any]) -> str:
         """What is wrong with the ground truth of a problem; empty if it can be parsed."""
-        if self._custom:
+        if self.is_custom:
             return ""
         if problem_kind(row) == "math":
             gold = gold_answer(row)
@@ -130,6 +132,7 @@ class Grader:
 
     def equal(self, one: str, other: str) -> bool:
         """Whether two answers are equal by the verifier; cached, thread-safe."""
+        # Integers need no worker.
         if one.isascii() and other.isascii() and one.isdigit() and other.isdigit():
             return one.lstrip("0") == other.lstrip("0")
         return self._equal(one, other)
@@ -153,11 +156,11 @@ class Grader:
         self.shutdown()
 
     def _submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
-        programs = [not self._custom and problem_kind(row) == "code" for _, _, row, _ in jobs]
-        pairs = list(zip(jobs, programs, strict=True))
-        answers = iter(self._pool.submit([job for job, is_program in pairs if not is_program]))
+        answers = iter(self._pool.submit([job for job in jobs if not self._asks_program(job[2])]))
+        # The futures of answers and programs in the order of the jobs.
         return [
-            self._judge_threads.submit(self._judge, *job) if is_program else next(answers) for job, is_program in pairs
+            self._judge_threads.submit(self._judge, *job) if self._asks_program(job[2]) else next(answers)
+            for job in jobs
         ]
 
     def _judge(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
@@ -204,6 +207,7 @@ class _DaemonThreads:
             if self._threads < self._size:
                 self._threads += 1
                 threading.Thread(target=self._serve, name=f"judge-{self._threads}", daemon=True).start()
+            # Under the lock, so that ``close`` puts its ends behind all tasks.
             self._tasks.put((work, arguments, future))
         return future
 
@@ -211,7 +215,7 @@ class _DaemonThreads:
         with self._lock:
             self._closed = True
             for _ in range(self._threads):
-                self._tasks.put(None)
+                self._tasks.put(None)  # ends one thread
 
     def _serve(self) -> None:
         while task := self._tasks.get():
@@ -219,6 +223,7 @@ class _DaemonThreads:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
+                # What still waited is not begun any more.
                 if self._closed:
                     raise _closed()
                 future.set_result(work(*arguments))

@@ -29,6 +29,8 @@ MAX_CHARS = 100_000
 MAX_WORDS = 25
 """Words of a sentence; longer ones are split."""
 
+# A text without the sign is not searched for the pattern. The order matters: code before the formulas that it may
+# contain, environments before single commands.
 _NOISE = tuple(
     (sign, re.compile(pattern, re.DOTALL))
     for sign, pattern in (
@@ -40,10 +42,12 @@ _NOISE = tuple(
             r"|smallmatrix|tikzpicture|asy|verbatim|lstlisting)\*?\}.*?(?:\\end\{\1\*?\}|\Z)",
         ),
         ("$$", r"\$\$[^$]*\$\$"),
+        # Not "$5 and $10", as no blank is inside next to a dollar sign, and no digit after the second.
         ("$", r"\$(?=\S)[^$\n]{1,400}(?<=\S)\$(?!\d)"),
         (r"\[", r"\\\[.*?(?:\\\]|\Z)"),
         (r"\(", r"\\\(.*?(?:\\\)|\Z)"),
         ("[asy]", r"\[asy\].*?(?:\[/asy\]|\Z)"),
+        # To the next blank, ideograph or other sign of East Asian scripts, which are written without blanks.
         ("://", r"(?<![a-z])[a-z]{3,6}://[^\s\u2e80-\uffef]+"),
         ("www.", r"(?<![a-z])www\.[^\s\u2e80-\uffef]+"),
         ("<", r"<[^<>\n]{1,100}>"),
@@ -144,13 +148,23 @@ _LABEL = "__label__"
 """What fastText writes before a language's code."""
 _LABEL_STATE = {f"{_LABEL}{label}": state for state, label in enumerate(_ALPHABETS)}
 
-_CLOSE = (
-    ("es", "gl", "pt", "ca", "ast", "an", "oc"), ("it", "co", "scn", "pms", "lmo", "vec", "nap"),
-    ("hr", "sr", "bs", "sh", "sl", "mk"), ("no", "nn", "da", "sv"), ("ru", "uk", "be", "bg", "rue"),
-    ("zh", "wuu", "yue"), ("cs", "sk"), ("id", "ms", "min"), ("nl", "af", "li", "nds"), ("de", "als", "bar", "lb"),
-    ("fa", "tg", "ckb"), ("hi", "mr", "ne"),
-)  # fmt: skip
-_GROUP = {label: group[0] for group in _CLOSE for label in group}
+# Languages that the classifier confuses in short texts, a group a line.
+_CLOSE = """
+es gl pt ca ast an oc
+it co scn pms lmo vec nap
+hr sr bs sh sl mk
+no nn da sv
+ru uk be bg rue
+zh wuu yue
+cs sk
+id ms min
+nl af li nds
+de als bar lb
+fa tg ckb
+hi mr ne
+"""
+_GROUPS = [line.split() for line in _CLOSE.strip().splitlines()]
+_GROUP = {label: group[0] for group in _GROUPS for label in group}
 _KANA, _HANGUL = re.compile(r"[\u3040-\u30ff]"), re.compile(r"[\uac00-\ud7af]")
 _IDEOGRAPHS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _OTHER_ALPHABETS = re.compile(r"[\u0370-\u1dff]+")
@@ -201,6 +215,7 @@ def detect(text: str) -> Detection:
     """The language of a text."""
     sentences = prose_sentences(text)
     words = _join(sentences)
+    # Ideographs say more than letters.
     if len(words.replace(" ", "")) < MIN_LETTERS and _count(_IDEOGRAPHS, words) < MIN_IDEOGRAPHS:
         return Detection(UNDECIDED)
     if not words.isascii() and _scripts_mixed(words):
@@ -216,6 +231,7 @@ def _single_language(words: str, state: int, totals: list[float]) -> Detection:
     """The language of a text whose sentences are all in one state."""
     if state == _OTHER_STATE:
         return _classified(words)
+    # The odds are against the next best language for the whole text.
     others = totals[:state] + totals[state + 1 :]
     log_odds = totals[state] - max(others)
     is_certain = log_odds >= MIN_LOG_ODDS
@@ -232,6 +248,7 @@ def _main_language(sentences: list[list[str]], states: list[int]) -> Detection:
     letters = {state: len(text) + 2 * _count_ideographs(text) for state, text in words.items()}
     main_state = max(letters, key=letters.__getitem__)
     main = _classified(words[main_state]) if main_state == _OTHER_STATE else Detection(_STATES[main_state])
+    # Letters in all languages that differ from the main one.
     foreign = [count for state, count in letters.items() if _differs(state, words[state], main)]
     if sum(foreign) > MAX_FOREIGN_SHARE * sum(letters.values()):
         return Detection(MIXED)
@@ -298,6 +315,7 @@ def _likelihoods(word: str) -> Sequence[float]:
     likelihoods = [0.0] * len(_ALPHABETS)
     line = word[:MAX_WORD_LENGTH] + "\n"
     for likely, label in _model().f.predict(line, TOP_LABELS, MIN_LABEL_PROBABILITY, "strict"):
+        # All other languages share a state, with the likelihood of the likeliest.
         state = _LABEL_STATE.get(label, _OTHER_STATE)
         likelihoods[state] = max(likelihoods[state], likely)
     # The likeliest language has the log-likelihood 0.
@@ -307,6 +325,7 @@ def _likelihoods(word: str) -> Sequence[float]:
         log_likelihood = math.log(scale * likely) if likely else LOG_UNKNOWN_WORD
         alphabets.append(max(LOG_UNKNOWN_WORD, log_likelihood))
     alphabets[_OTHER_STATE] += LOG_OTHER_LANGUAGE
+    # The last three are Chinese, Japanese and Korean, which borrow Latin words but no others.
     if not _LATIN.match(word):
         return (*alphabets, LOG_UNKNOWN_WORD, LOG_UNKNOWN_WORD, LOG_UNKNOWN_WORD)
     alphabets[_RUSSIAN] = max(LOG_LATIN_WORD, alphabets[_RUSSIAN])
@@ -317,7 +336,7 @@ def _of_ideographs(word: str) -> Sequence[float]:
     """``_likelihoods`` with two characters per word: kana are Japanese, Hangul Korean, the rest Chinese or Japanese."""
     kana, hangul = _count(_KANA, word), _count(_HANGUL, word)
     rest = len(word) - kana - hangul
-    signs = LOG_UNKNOWN_WORD / 2
+    signs = LOG_UNKNOWN_WORD / 2  # of one character, of which two are a word
     return (
         *[signs * len(word)] * len(_ALPHABETS),
         signs * (kana + hangul),
@@ -333,6 +352,7 @@ def _scripts_mixed(words: str) -> bool:
     latin, ideographs, other = (_count(script, words) for script in (_LATIN, _IDEOGRAPHS, _OTHER_ALPHABETS))
     # An ideograph counts as three letters.
     letters = {"latin": latin, "ideographs": 3 * ideographs, "other": other}
+    # By size: the two most frequent scripts.
     _, second, first = sorted(letters, key=letters.__getitem__)
     max_share = MAX_LATIN_SHARE if second == "latin" else MAX_SCRIPT_SHARE
     return letters[second] > max_share * (letters[first] + letters[second])
@@ -365,6 +385,7 @@ def _classify(words: str) -> _Prediction:
         other = other_name.removeprefix(_LABEL)
         if _GROUP.get(other) == _GROUP[label]:
             related[other] = likely
+    # About as likely: at least a quarter of the likeliest.
     others = frozenset(other for other, likely in related.items() if likely >= probability / 4)
     return _Prediction(label, sum(related.values()), others - {label})
 

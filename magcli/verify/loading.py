@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _observers: list[Callable[[bool], None]] = []
+# Observers are notified of the outermost block only.
 _depth = [0]
 """How many such blocks are under way, one in another."""
 

@@ -60,6 +60,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         self.sock = ours
         self._custom = bool(function)
+        # In its environment, by which ``family`` finds what a custom reward started in other groups.
         self._mark = family.new_mark() if function else ""
         self._cpu = 0.0
         with theirs:
@@ -95,27 +96,26 @@ class WorkerProcess:
             WorkerLost: no answer, and not because of the job.
         """
         while (message := self._message(seconds)) == LOADING:
-            self._cpu, _ = self._loaded()
+            # The message after loading has the CPU time until then, which the job is not charged for.
+            try:
+                self._cpu, _ = self._message(START_TIMEOUT)
+            except TimeoutError:
+                raise WorkerLost from None
         self._cpu, outcome = message
         return outcome
-
-    def _loaded(self) -> Any:
-        """The message after loading a library; raises WorkerLost without one."""
-        try:
-            return self._message(START_TIMEOUT)
-        except TimeoutError:
-            raise WorkerLost from None
 
     def _message(self, seconds: float) -> Any:
         """The next message; checks the process while waiting. Raises as ``answer`` does."""
         end = time.monotonic() + seconds
         waiting = select.poll()
         waiting.register(self.sock, select.POLLIN)
+        # In short intervals: nothing arrives from a worker that is stopped.
         while not waiting.poll(1000 * max(0.0, min(POLL_SECONDS, end - time.monotonic()))):
             if self.stopped():
                 raise WorkerLost
             if time.monotonic() >= end:
                 raise TimeoutError
+        # A frame that has begun arrives, unless the worker is lost in it.
         self.sock.settimeout(SEND_TIMEOUT)
         try:
             return receive(self.sock)
@@ -128,7 +128,7 @@ class WorkerProcess:
 
     def exited(self) -> bool:
         """Whether the process exited with an error, not by a signal."""
-        return (self.process.poll() or 0) > 0
+        return (self.process.poll() or 0) > 0  # negative: ended by a signal
 
     def end(self) -> int | None:
         """The exit status of a lost worker, or minus the signal that ended it; None if it still runs."""
@@ -140,6 +140,7 @@ class WorkerProcess:
     def stopped(self) -> bool:
         """Whether a signal has stopped the process, so that its silence is not because of the job."""
         try:
+            # WNOWAIT leaves the status for ``Popen``.
             return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
@@ -159,6 +160,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill the process, with all that a custom reward started in it, and wait for it."""
+        # Once it is waited for, its id may be another process's.
         if self._custom and self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -171,6 +173,7 @@ class WorkerProcess:
 
 def _cpu_seconds(pid: int) -> float:
     """CPU time that a process has used; raises OSError if unknown."""
+    # Fields after the command's name, which may have blanks and brackets: 11 and 12 are utime and stime, in ticks.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -243,7 +246,9 @@ class Pool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            # The spare's thread may wait for it.
             self._first_verdict.set()
+            # Their threads notice that they are lost, and end.
             for worker in self._live:
                 worker.process.kill()
         for thread in (*self._threads, self._spare_thread):
@@ -254,37 +259,33 @@ class Pool:
 
         They fail with DataError if a problem is of a kind that cannot be graded, EnvironmentFault if no worker starts.
         """
-        queued_jobs = [_QueuedJob((text, tokens, self._worker_row(row), rule)) for text, tokens, row, rule in jobs]
-        self._start_jobs(queued_jobs)
-        return [queued.future for queued in queued_jobs]
+        return self._start_jobs([(text, tokens, self._worker_row(row), rule) for text, tokens, row, rule in jobs])
 
     def ask(self, what: Ask, row: Mapping[str, Any], messages: Sequence[Message]) -> "Future[Reply | Reward]":
         """Queue a question to the environment; a failure of it is a reward with the reason.
 
         The future fails with EnvironmentFault if no worker starts.
         """
-        queued = _QueuedJob((what, row, messages))
-        self._start_jobs([queued])
-        return queued.future
+        return self._start_jobs([(what, row, messages)])[0]
 
     def equal(self, pair: AnswerPair) -> bool:
         """Whether two answers are equal; False if that cannot be said in time. Waits.
 
         Raises EnvironmentFault if no worker starts.
         """
-        queued = _QueuedJob(pair)
-        self._start_jobs([queued])
-        outcome: Verdict | Reward = queued.future.result()
+        outcome: Verdict | Reward = self._start_jobs([pair])[0].result()
         return outcome.reason == "correct"
 
-    def _start_jobs(self, queued_jobs: Sequence[_QueuedJob]) -> None:
-        """Queue jobs, or without workers grade them now."""
+    def _start_jobs(self, jobs: Sequence[Job | AnswerPair | Question]) -> "list[Future[Any]]":
+        """Queue jobs, or without workers grade them now; returns their futures."""
+        queued_jobs = [_QueuedJob(job) for job in jobs]
         if not self._threads:
             grader = load_grader(self._function, self._sandbox)
             for queued in queued_jobs:
                 _resolve(queued, grade(queued.job, grader))
         else:
             self._queue(queued_jobs)
+        return [queued.future for queued in queued_jobs]
 
     def _worker_row(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """The columns of a row that workers are sent; all of them for a custom reward."""
@@ -308,6 +309,7 @@ class Pool:
             if self._closed:
                 _fail(self._waiting, _closed())
                 self._waiting.clear()
+            # Rounded up, so that all threads together take the whole queue.
             share = -(-len(self._waiting) // len(self._threads))
             return [self._waiting.popleft() for _ in range(min(share, MAX_BATCH))]
 
@@ -339,6 +341,7 @@ class Pool:
                 _resolve(queued, worker.answer(self._deadline))
                 done += 1
                 self._first_verdict.set()
+        # A job that has been tried before has had its chance.
         except TimeoutError:
             if batch[done].attempts or not worker.starved(self._deadline):
                 _resolve(batch[done], ungraded("timeout", f"over {self._deadline:g} s"))
@@ -383,6 +386,7 @@ class Pool:
     def _run_spare(self) -> None:
         """Main loop of the spare's thread: keep one worker ready after the first verdict."""
         self._first_verdict.wait()
+        # Until SPARE_AFTER has passed, or the pool closes.
         with self._changed:
             self._changed.wait_for(lambda: self._closed, timeout=SPARE_AFTER)
         while not self._closed:
@@ -401,6 +405,7 @@ class Pool:
         failed = 0
         start_time = time.monotonic()
         while failed < MAX_STARTS and time.monotonic() - start_time < START_TIMEOUT:
+            # Under the lock, so that ``shutdown`` sees the process and kills it.
             with self._changed:
                 if self._closed:
                     raise _closed()
@@ -408,6 +413,7 @@ class Pool:
                 self._live.add(worker)
             if worker.ready():
                 return worker
+            # Not if it was killed, as when memory is short for a moment.
             failed += worker.exited()
             self._retire(worker)
         raise EnvironmentFault("verify: grading workers do not start; their own error is above")

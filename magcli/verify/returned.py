@@ -7,7 +7,7 @@ correct. Other keys of a mapping are fields of a ``Reward``, or parts of the use
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from magcli.verify.reward import Reward, printable
@@ -28,6 +28,7 @@ def as_reward(value: Any) -> Reward:
         value = _from_mapping(value)
     elif not isinstance(value, Reward):
         value = Reward(**_plain(_number(value, "the function returned"), None))
+    # First, so that the message speaks of the reward rather than of a field that follows from it.
     _check_size(value.total, "a reward of")
     return _for_a_table(value)
 
@@ -40,23 +41,11 @@ def weighted_sum(names: Sequence[str], weights: Sequence[float], rewards: Sequen
         parts |= {f"{name}.{part}": value for part, value in reward.parts.items()}
 
     def total(field: str) -> float:
+        # The same sum whatever the order of the functions.
         return math.fsum(weight * getattr(reward, field) for weight, reward in zip(weights, rewards, strict=True))
 
-    first = rewards[0]
-    return Reward(
-        total=total("total"),
-        format=total("format"),
-        correctness=total("correctness"),
-        length=total("length"),
-        language=total("language"),
-        correct=first.correct,
-        correct_anywhere=first.correct_anywhere,
-        reason=first.reason,
-        extracted=first.extracted,
-        detail=first.detail,
-        languages=first.languages,
-        parts=parts,
-    )
+    totals: dict[str, Any] = {field: total(field) for field in ("total", "format", "correctness", "length", "language")}
+    return replace(rewards[0], **totals, parts=parts)
 
 
 def _from_mapping(value: Mapping[Any, Any]) -> Reward:
@@ -82,6 +71,7 @@ def _parts(values: Mapping[Any, Any]) -> dict[str, float]:
     for name, value in values.items():
         if not isinstance(name, str) or not name or len(name) > MAX_NAME:
             raise TypeError(f"the part {name!r:.80} of a reward needs a name of 1 to {MAX_NAME} characters")
+        # A misspelt field would silently be a part, and the field have its default.
         if meant := difflib.get_close_matches(name, _FIELDS, n=1, cutoff=SIMILAR):
             raise TypeError(
                 f"the part {name} of a reward is nearly {meant[0]}, a field of rewards; write that or rename"
@@ -97,6 +87,7 @@ def _parts(values: Mapping[Any, Any]) -> dict[str, float]:
 def _number(value: Any, subject: str) -> float:
     """A value as a number: Python's, NumPy's, or a tensor of one element."""
     if value is None or isinstance(value, str | bytes | list | tuple | Mapping):
+        # ``float`` would read a text, which may be a mistake.
         kind = "None" if value is None else f"a {type(value).__name__}"
         expected = "a number, a truth value or a mapping" if subject.endswith("returned") else "a number"
         raise TypeError(f"{subject} {kind}, not {expected}")

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from magcli.errors import DataError
 from magcli.model.chat.thoughts import THINK, ThoughtForm
@@ -17,9 +17,6 @@ from magcli.run.limits import exhausted
 from magcli.verify import language, math
 from magcli.verify.format import Parts, answer_boxes, gate
 from magcli.verify.types import RIGHT, UNGRADED, AnswerPair, Reason, Verdict, Verifier
-
-if TYPE_CHECKING:
-    pass
 
 NO_LIMIT = 1 << 40
 """A length that no completion reaches: no penalty."""
@@ -139,11 +136,12 @@ def reward(
     kind = problem_kind(row)
     if kind == "code" and verify is None:
         raise DataError("a code problem cannot be graded without a sandbox; use magcli.verify.Grader")
+    # Before the format: whatever the completion looks like, the row is at fault.
     if kind == "math" and not math.parsable(gold_answer(row)):
         return ungraded("bad-gold", gold_answer(row))
     verify = verify or verify_math
     parts = gate(text, kind, rule.thoughts)
-    # Where the format failed, only the format-free metric is computed.
+    # Where the format failed, only the format-free metric is computed, from the whole text.
     if isinstance(parts, str):
         free = verify(text, row)
         right = free.reason in RIGHT
@@ -194,10 +192,12 @@ def verify_pair(pair: AnswerPair) -> Verdict:
 def _combined_reward(
     verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str, Any], rule: RewardRule
 ) -> Reward:
+    # With ``partial`` a wrong program has a score, too.
     correct = verdict.reason in RIGHT
     correctness = rule.correctness * verdict.score
     length = length_penalty(num_tokens, rule.penalty_end, rule.penalty_width, rule.length)
     texts = (str(row.get("prompt") or ""), parts.thoughts, parts.answer)
+    # Undecided, which is None, earns no bonus either.
     detections = [language.detect(part) for part in texts] if rule.use_language else []
     spoken = rule.language if detections and language.agree(detections) else 0.0
     return Reward(
@@ -217,4 +217,5 @@ def _combined_reward(
 
 def printable(text: str) -> str:
     """Truncated and without lone surrogates, for a table."""
+    # A lone surrogate cannot be encoded, and becomes "?".
     return text[:MAX_EXTRACTED].encode("utf-8", "replace").decode()

@@ -33,6 +33,7 @@ def columns(rewards: Sequence[Reward], *, custom: bool = False) -> pa.RecordBatc
         return pa.RecordBatch.from_arrays(arrays, schema=REWARD)
     # A reward without parts has null, not an empty object.
     parts = encoded(dict(reward.parts) or None for reward in rewards)
+    # The only column that it has besides those of any reward.
     assert CUSTOM_REWARD.names[-1] == REWARD_PARTS
     return pa.RecordBatch.from_arrays([*arrays, parts], schema=CUSTOM_REWARD)
 

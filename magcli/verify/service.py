@@ -81,10 +81,11 @@ def open_verifier(
     """
     grader = open_grader()
     try:
+        # Before the first request, so that the run fails at its start.
         for problem in problems:
             grader.check(problem)
     except MagError:
-        grader.shutdown()
+        grader.shutdown()  # its workers would outlive the failure
         raise
     return VerifierServer(grader, open_environment() if open_environment else None)
 
@@ -111,6 +112,7 @@ class ClusterVerifiers:
 
     def fail(self, watching: asyncio.Task[None]) -> None:
         """Pass on why a verifier could not be replaced: a callback of the task that watches them."""
+        # The run ends, and no verifier is missed.
         if watching.cancelled():
             return
         error = watching.exception()

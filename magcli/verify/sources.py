@@ -33,6 +33,7 @@ def import_digests(file: Path, package: str) -> dict[str, str]:
     packages = [*_files_of(package, roots, own)] if package else []
     unread = [(own, package), *packages]
     files = {initial for initial, _ in packages if initial != own}
+    # Each file once, as files may import each other.
     while unread:
         path, package = unread.pop()
         for name in _imported_names(path, package):
@@ -103,6 +104,7 @@ def _absolute(name: str, package: str) -> str:
 def _files_of(name: str, roots: Sequence[Path], own: Path) -> Iterator[tuple[Path, str]]:
     """The files that run when a name is imported, with the package of each: those of its packages, then its own."""
     parts = name.split(".")
+    # In the first folder that has it, as Python searches.
     searched = [root for root in roots if _is_found_in(parts[0], root, own)]
     if not searched:
         return

@@ -46,6 +46,7 @@ def _check_signature(function: Function, spec: str) -> None:
         signature.bind("", {}, **extra_arguments(function, THINK))
     except TypeError as error:
         raise UsageError(f"reward {spec!r} has the signature {signature} ({error}); {SIGNATURE}") from None
+    # It can be called so, but would take the text of one completion for a list.
     first_parameter = next(iter(signature.parameters), "")
     if first_parameter in BATCH_NAMES:
         raise UsageError(f"reward {spec!r} has the signature {signature}, which takes a batch as in TRL; {SIGNATURE}")
@@ -60,6 +61,7 @@ def try_reward(grader: Grader, spec: str, row: Mapping[str, Any], thoughts: Thou
     rule = RewardRule(thoughts=thoughts)
     jobs = [(text, len(text.split()), row, rule) for text in _completions(row, thoughts)]
     rewards = grader.rewards(jobs)
+    # One of them alone may be slow by chance.
     if all(reward.reason == "timeout" for reward in rewards):
         raise UsageError(
             f"reward {spec!r} took {rewards[0].detail} on row {row.get('id', '1')}, twice, and is ended then; "

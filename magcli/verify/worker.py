@@ -62,7 +62,7 @@ def grade(job: tuple[Any, ...], grader: Callable[..., Any] = reward) -> Any:
     except MagError as error:
         return error
     except MemoryError:
-        return ungraded("timeout", "out of memory")
+        return ungraded("timeout", "out of memory")  # as an answer that cannot be graded in time: it counts as wrong
     except Exception as error:
         return ungraded("infra-error", describe_error(error))
 
@@ -70,6 +70,7 @@ def grade(job: tuple[Any, ...], grader: Callable[..., Any] = reward) -> Any:
 def limit_memory(memory: int) -> None:
     """Limit the address space (bytes; 0 for no limit), at most to this process's own limit, and disable core dumps."""
     if memory:
+        # A limit above the hard one is refused.
         most = resource.getrlimit(resource.RLIMIT_AS)[1]
         limit = memory if most == resource.RLIM_INFINITY else min(memory, most)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -99,6 +100,7 @@ def preload() -> None:
 def main(fd: int, memory: int, warm: bool, function: str, sandbox: str) -> None:
     """Serve until the parent closes its end."""
     limit_memory(memory)
+    # Before any thread: it forks.
     if function:
         family.guard()
     own_pid = os.getpid()
@@ -108,6 +110,7 @@ def main(fd: int, memory: int, warm: bool, function: str, sandbox: str) -> None:
         preload()
     with socket.socket(fileno=fd) as sock:
         send(sock, READY)
+        # The clock of a job stops meanwhile.
         loading.observe(lambda under_way: send(sock, LOADING if under_way else (time.process_time(), None)))
         try:
             while True:

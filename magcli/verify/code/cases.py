@@ -26,7 +26,6 @@ which gives a verdict but no value (``magcli.curate.code.prepare``).
 
 import ast
 import dis
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -38,7 +37,7 @@ from magcli.errors import DataError
 from magcli.verify.code.outputs import Comparison, Plain, in_any_order, same, shown
 from magcli.verify.code.scripts import parse_all, resolve_names
 from magcli.verify.code.stdin_cases import StdinCase
-from magcli.verify.code.syntax import SubstituteNames, parsed, quote
+from magcli.verify.code.syntax import SubstituteNames, json_value, parsed, quote
 
 DEFAULT_REL_TOL = 1e-9
 """Of ``math.isclose``."""
@@ -69,7 +68,7 @@ class Expected:
             near = math.isclose(actual, self.value, rel_tol=self.relative, abs_tol=self.absolute)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             return False
-        return near and not isinstance(actual, bool)
+        return near and not isinstance(actual, bool)  # True is a number for isclose
 
 
 def equal(value: Plain, actual: Plain, rule: Comparison) -> bool:
@@ -97,6 +96,7 @@ class Call:
     @property
     def is_condition(self) -> bool:
         """Whether only the truth of the call's value counts."""
+        # A problem may ask for a function of its own with the name ``bool``.
         return self.source.startswith("bool(") and self.name != "bool"
 
     @property
@@ -161,6 +161,7 @@ def split_asserts(source: str, entry_point: str = "") -> list[str]:
     checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
     if not checks:
         return list(_iter_asserts(tree.body))
+    # The script itself says what it checks: check(f)
     passed: list[ast.expr] = []
     for node in tree.body:
         match node:
@@ -248,6 +249,7 @@ def _make_call(node: ast.expr, expected: Expected, problem_names: frozenset[str]
         case ast.Call(ast.Name("bool"), [inner], []) if "bool" not in problem_names:
             call = inner
     source = ast.unparse(call)
+    # Known names of the problem come first in ``names``; others of the call are its arguments' own.
     names = resolve_names(parsed(source), problem_names)
     match call:
         case ast.Call(ast.Name(name)) | ast.Call(ast.Attribute(ast.Call(ast.Name("Solution" as name)))) if (
@@ -265,6 +267,7 @@ def constant(node: ast.expr) -> Plain:
 
     Raises ValueError if it is anything else.
     """
+    # Of a copy, as the tree belongs to the caller.
     try:
         value: Plain = ast.literal_eval(_Spelled().visit(deepcopy(node)))
     except (TypeError, ArithmeticError, SyntaxError, MemoryError) as error:
@@ -282,6 +285,7 @@ class _Spelled(ast.NodeTransformer):
                 parts
             ):
                 return ast.Set(parts)
+            # An empty set, which literal_eval reads as the call ``set()``.
             case ast.Call(ast.Name("set" | "frozenset"), [] | [ast.List() | ast.Tuple()]):
                 return ast.Call(ast.Name("set"), [], [])
             case ast.Call(ast.Name("float"), [ast.Constant(str(text))], []):
@@ -293,6 +297,7 @@ class _Spelled(ast.NodeTransformer):
         self.generic_visit(node)
         ast.literal_eval(node.left), ast.literal_eval(node.right)  # refuses anything else
         code = compile(ast.fix_missing_locations(ast.Expression(node)), "constant", "eval")
+        # What is too large the compiler leaves to be computed at run time.
         if any(step.opname == "BINARY_OP" for step in dis.get_instructions(code)):
             raise ValueError(f"{quote(ast.unparse(node))} is not computed")
         return ast.Constant(eval(code))
@@ -311,10 +316,8 @@ def _value(text: str) -> Plain:
         return constant(_expression(text))
     except (DataError, ValueError):
         pass
-    try:
-        value: Plain = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"the expected value {quote(text)} is neither Python nor JSON") from error
+    # JSON, whose true and null are no literals in Python
+    value: Plain = json_value(text)
     return value
 
 

@@ -6,12 +6,13 @@ expected one; and that NaN and infinity have no order, since ``not abs(f(1) - 2)
 """
 
 import math
+import operator
 from collections import deque
 from decimal import Decimal
 from fractions import Fraction
 
 from magcli.verify.code.handles import Handle, Named, Nodes, values_of_nodes
-from magcli.verify.code.proxies import ask, is_unordered, refused, refused_object
+from magcli.verify.code.proxies import ask, refused, refused_object
 from magcli.verify.code.values import in_any_order, same, shown
 
 TYPE_CHECKING = False
@@ -45,6 +46,7 @@ def compare(sign: str, left: "Any", right: "Any", from_left: bool, from_right: b
             return equal(left, right, from_left, from_right)
         case "NotEq":
             met = equal(left, right, from_left, from_right)
+            # Of arrays element by element.
             return not met if isinstance(met, bool) else ~met
         case "In":
             return contains(right, left, from_right)
@@ -55,6 +57,7 @@ def compare(sign: str, left: "Any", right: "Any", from_left: bool, from_right: b
         case "IsNot":
             return not identical(left, right, from_left or from_right)
     refuse_unordered((left, right))
+    # inf >= inf would hold for a program that gives up with an infinity.
     if (from_left or from_right) and isinstance(left, float) and left == right and math.isinf(left):
         raise refused("an infinity, which has no order")
     are_sets = isinstance(left, set | frozenset) and isinstance(right, set | frozenset)
@@ -66,16 +69,13 @@ def compare(sign: str, left: "Any", right: "Any", from_left: bool, from_right: b
 
 
 ORDER: "dict[str, Callable[[Any, Any], Any]]" = {
-    "Lt": lambda one, other: one < other,
-    "LtE": lambda one, other: one <= other,
-    "Gt": lambda one, other: one > other,
-    "GtE": lambda one, other: one >= other,
-}
+    "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
+}  # fmt: skip
 
 
 def refuse_unordered(values: "Iterable[Any]") -> None:
     """Raise Refused at NaN, which has no order."""
-    if any(map(is_unordered, values)):
+    if any(isinstance(value, float) and math.isnan(value) for value in values):
         raise refused("NaN, which has no order")
 
 
@@ -94,6 +94,7 @@ def refuse_handles(*values: "Any", unless_expected: bool = False) -> None:
 
 def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any":
     """Equality; ``same`` where one side is of the program and the other is expected."""
+    # A type of numpy equals its name, too.
     if is_dtype(left):
         return bool(left == right)
     if isinstance(left, type | Named) or isinstance(right, type | Named):
@@ -106,6 +107,7 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
         return equal_arrays(left, right)
     if isinstance(left, Handle) and isinstance(right, Handle):
         return left == right
+    # Neither side is the expected one: Python's equality decides.
     if from_left == from_right:
         refuse_handles(left, right, unless_expected=True)
         return bool(left == right)
@@ -141,6 +143,7 @@ def equal_by_rule(expected: "Any", actual: "Any") -> bool:
     exact = rule.mode == "exact"
     if same(expected, actual, rule.tolerance, exact=exact):
         return True
+    # Rarely needed, and a copy of both.
     if same(without_numpy(expected), without_numpy(actual), rule.tolerance, exact=exact):
         return True
     return (has_library_value(expected) or is_dtype(actual)) and bool(expected == actual)
@@ -199,6 +202,7 @@ def contains(container: "Any", value: "Any", from_program: bool) -> bool:
     refuse_handles(value)
     if from_program:
         return bool(value in container)
+    # "" in "abc" holds.
     if isinstance(container, str) and value == "" and container:
         raise refused("an empty text, which is in any")
     # By hash True would be found as 1.
@@ -231,9 +235,14 @@ class Approx:
         """The same tolerances for a part of the value."""
         return Approx(value, self._rel, self._abs)
 
+    def _all_match(self, pairs: "Iterable[tuple[Any, Any]]") -> bool:
+        """Whether each part is near the expected one before it."""
+        return all(self._of_part(expected).matches(actual) for expected, actual in pairs)
+
     def matches(self, actual: "Any") -> bool:
         """Whether a value is near."""
         expected = self.value
+        # By what is expected: its parts in turn, down to single numbers.
         if is_array(expected):
             return self._of_part(expected.tolist()).matches(actual)
         if is_array(actual):
@@ -241,13 +250,14 @@ class Approx:
         if isinstance(expected, dict):
             if not isinstance(actual, dict) or actual.keys() != expected.keys():
                 return False
-            return all(self._of_part(value).matches(actual[key]) for key, value in expected.items())
+            pairs = [(value, actual[key]) for key, value in expected.items()]
+            return self._all_match(pairs)
         if expected is None or isinstance(expected, str | bool):
             return type(actual) is type(expected) and bool(actual == expected)
         if isinstance(expected, list | tuple):
             if not isinstance(actual, list | tuple) or len(actual) != len(expected):
                 return False
-            return all(self._of_part(number).matches(part) for number, part in zip(expected, actual, strict=True))
+            return self._all_match(zip(expected, actual, strict=True))
         is_number = isinstance(actual, int | float | Fraction | Decimal) and not isinstance(actual, bool)
         if not is_number:
             return False
@@ -258,6 +268,7 @@ def ordered(function: "Callable[..., Any]") -> "Callable[..., Any]":
     """``sorted``, ``min`` or ``max``, refusing NaN."""
 
     def checked(*args: "Any", **kwargs: "Any") -> "Any":
+        # max(values) or max(a, b)
         values = list(args[0]) if len(args) == 1 else list(args)
         refuse_unordered(values)
         return function(values, **kwargs)
@@ -275,6 +286,7 @@ def same_nodes(kind: str) -> "Callable[[Any, Any], bool]":
     """``is_same_list`` or ``is_same_tree``."""
 
     def is_same(one: "Any", other: "Any") -> bool:
+        # The script makes the expected ones itself.
         expected, actual = (one, other) if isinstance(one, Nodes) else (other, one)
         wanted, got = values_of_nodes(kind, expected), values_of_nodes(kind, actual)
         refuse_handles(got)

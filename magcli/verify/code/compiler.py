@@ -52,6 +52,7 @@ def build(source: str, sandbox: Sandbox, into: Path, limits: Limits = LIMITS) ->
         f"pch/{HEADER}": f"#include_next <{HEADER}>\n".encode(),  # what a second include of it finds
     }
     outcome = sandbox.build(argv, files, "program", limits=limits, into=into)
+    # What the compiler says when it gets no descriptor or process, which is no fault of the program.
     if exhausted_by(outcome.stderr):  # or the program forges these words
         _check_startable(argv, files, sandbox)
         outcome = sandbox.build(argv, files, "program", limits=limits, into=into)
@@ -94,6 +95,7 @@ def compiler() -> str:
     Raises EnvironmentFault if it is not installed.
     """
     name = os.environ.get("CXX") or "g++"
+    # What is elsewhere is not mounted in the sandbox.
     path = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
     if path is None:
         raise EnvironmentFault(
@@ -108,6 +110,7 @@ def precompiled() -> Path:
 
     Raises EnvironmentFault if the compiler is missing or cannot compile the header.
     """
+    # One thread makes it; other processes may, too, each complete.
     with _lock:
         made = _cache_folder() / f"stdc++-{_identity(compiler())}.gch"
         if not made.exists():
@@ -150,7 +153,7 @@ def _precompile(made: Path) -> None:
         done = subprocess.run(command, capture_output=True)
         if done.returncode:
             raise EnvironmentFault(f"{compiler()} cannot compile <{HEADER}>: {_first_error(done.stderr)}")
-        product.chmod(0o644)
+        product.chmod(0o644)  # the user of a sandbox reads it
         product.replace(made)
 
 
@@ -169,12 +172,13 @@ def sources(program: str, *, called: bool = False, python: str = "") -> dict[str
     """
     starters = ("session.py", "leetcode.py", "objects.py") if called else ("session.py",)
     files: dict[str, bytes | Path] = {"program.py": program.encode(errors="surrogatepass")}
-    files |= {name: _source(name) for name in starters}
+    files |= {name: script_source(name) for name in starters}
     if called:
         files["driver.py"] = script_for(python, Path(__file__).with_name("driver.py"), "driver.py")
     return files
 
 
 @cache
-def _source(name: str) -> bytes:
+def script_source(name: str) -> bytes:
+    """The source of a module of this package, for a sandbox."""
     return Path(__file__).with_name(name).read_bytes()

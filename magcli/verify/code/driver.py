@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REPORT = 3
 SAFE_INTEGER = 1 << 53
 MAX_ITEMS = 1_000_000
-AST_ONLY = 0x400
+AST_ONLY = 0x400  # ast.PyCF_ONLY_AST, without importing ast
 SESSION: "dict[str, Any]" = {"__name__": "session"}
 """The names of ``session.py``."""
 OBJECT_TOOLS: "dict[str, Any]" = {}
@@ -44,28 +44,31 @@ def text_of(value: object) -> str:
     for write in LIBRARY:
         if (text := write(value)) is not None:
             return text
+    # By the descriptors of type itself, as a metaclass of the program may answer for ``__mro__`` and ``__dict__``.
     plain = [base for base in type.__dict__["__mro__"].__get__(kind) if base in WRITERS]
     if SERVING and plain == [tuple] and "_fields" in type.__dict__["__dict__"].__get__(kind):
-        return f'{{"record":[{text_of(kind._fields)},{text_of_items(tuple.__iter__(value))}]}}'  # type: ignore[attr-defined,arg-type]
+        return f'{{"record":{text_of([kind._fields, [*tuple.__iter__(value)]])}}}'  # type: ignore[attr-defined,arg-type]
     return WRITERS[plain[0]](value) if plain else text_of_other(value)
 
 
 def text_of_int(value: int) -> str:
     """Decimal up to 53 bits, hexadecimal beyond."""
-    number = int.__pos__(value)
+    number = int.__pos__(value)  # a plain int, also of a derived class
+    # Beyond, Python limits the digits of decimal numbers, and takes quadratic time for them.
     return str(number) if -SAFE_INTEGER < number < SAFE_INTEGER else f'{{"int":"{number:x}"}}'
 
 
 def text_of_float(value: float) -> str:
     """The shortest text that represents it."""
     text = float.__repr__(value)
+    # ``inf`` and ``nan`` end with a letter, and are no JSON.
     return text if text[-1].isdigit() else f'{{"float":"{text}"}}'
 
 
 def text_of_complex(value: complex) -> str:
     """Both parts."""
     number = complex.__pos__(value)
-    return f'{{"complex":[{text_of_float(number.real)},{text_of_float(number.imag)}]}}'
+    return f'{{"complex":{text_of([number.real, number.imag])}}}'
 
 
 def text_of_items(items: object) -> str:
@@ -97,8 +100,6 @@ WRITERS: "dict[type, Callable[[Any], str]]" = {
 """Converters of plain types to text."""
 LIBRARY: "list[Callable[[Any], str | None]]" = []
 """Converters of values of libraries, for a judge that can read them (``library_values.py``)."""
-
-
 DATES: "dict[str, Callable[[Any], str]]" = {
     **dict.fromkeys(("date", "datetime", "time"), lambda value: encode_basestring_ascii(value.isoformat())),
     "timedelta": lambda value: f"[{value.days},{value.seconds},{value.microseconds}]",
@@ -114,10 +115,11 @@ def text_of_other(value: object) -> str:
     for base in type.__dict__["__mro__"].__get__(kind):
         name = base.__module__, base.__name__
         if name == ("fractions", "Fraction"):
-            return f'{{"fraction":[{text_of(value.numerator)},{text_of(value.denominator)}]}}'  # type: ignore[attr-defined]
+            return f'{{"fraction":{text_of([value.numerator, value.denominator])}}}'  # type: ignore[attr-defined]
         if name == ("decimal", "Decimal"):
             return f'{{"decimal":"{base.__str__(value)}"}}'
         if name in (("numpy", "ndarray"), ("numpy", "generic")):
+            # A long double stays one.
             plain = base.tolist(value)
             return text_of(plain) if type(plain) is not kind else text_of_float(float(plain))  # type: ignore[arg-type]
     if SERVING == [False]:
@@ -131,6 +133,7 @@ def text_of_other(value: object) -> str:
 
 def text_of_object(value: object, name_of_kind: str) -> str:
     """An object for the judge of a script: the name of its type, its elements or null, its number, what it can do."""
+    # An object of the script comes back as the script's own.
     thing = NUMBERS.get(id(value))
     if thing is not None:
         return f'{{"thing":{thing}}}'
@@ -178,12 +181,14 @@ def load(name: str, mentioned: set[str]) -> dict[str, object]:
     with open("program.py", "rb") as file, open("session.py", "rb") as script:
         source, session = file.read(), script.read()
     exec(session, SESSION)
+    # dataclasses and pickle look up the module of a class by its name.
     program = sys.modules["program"] = type(sys)("program")
     space = vars(program)
     SESSION["prepare"](space)
     if name == "Solution":
         supply(names_in(SESSION["compiled"](source)) | mentioned, space)
     SESSION["execute"](source, space)
+    # A star import may bind the name to something of a library, which the program did not write.
     if name not in space or (
         imports_a_star(source) and not SESSION["binds"](compile(source, "", "exec", AST_ONLY), name)
     ):
@@ -218,9 +223,7 @@ def answer() -> None:
     except NotPlain as error:
         report = f"{token} no {error}"
     sys.stdout.flush()
-    left = memoryview(report.encode("ascii", "replace"))
-    while left:
-        left = left[posix.write(REPORT, left) :]
+    write_all(REPORT, report.encode("ascii", "replace"))
     posix._exit(posix.EX_OK)
 
 
@@ -239,8 +242,6 @@ OF_SCRIPT: "dict[int, tuple[int, BaseException]]" = {}
 """Exceptions that functions of the script raised, with their number there, by their identity."""
 SENT: "dict[int, Any]" = {}
 """Arguments that can change, and what they contain, by their number in the request."""
-
-
 TOUCHED: "list[Any]" = []
 """Objects of the script in the request."""
 
@@ -251,12 +252,14 @@ def serve() -> None:
     SERVING.append(True)
     channel = open(CHANNEL, "rb", closefd=False)  # noqa: SIM115, open until the process ends
     READER.append(channel.read)
+    # ``mentioned`` are the names of LeetCode in the script, ``library`` the source of ``library_values.py`` or nothing.
     space = load(name, set(mentioned.split()))
     if library:
         exec(library, {"WRITERS": WRITERS, "LIBRARY": LIBRARY, "text_of": text_of})
     TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
     TOOLS.update(plain=plain, K=keep, R=SENT.__getitem__, I=iterator, O=thing, X=tool, with_things=with_things)
     while (request := receive()) is not None:
+        # The program ends by its exception, whose traceback is then on stderr.
         if request == "!" and RAISED:
             raise RAISED[-1]
         send(reply_to(request[1:]))
@@ -271,7 +274,7 @@ def reply_to(request: str) -> str:
     try:
         return f"value {text_of(eval(request, TOOLS))}"
     except MemoryError:
-        raise
+        raise  # ends the process, which is then judged by its limit
     except NotPlain as refused:
         return f"no {refused}"
     except Exception as raised:
@@ -299,13 +302,9 @@ def text_of_exception(error: BaseException) -> str:
     if id(error) in OF_SCRIPT:
         return text_of(OF_SCRIPT[id(error)][0])
     names = tuple([kind.__name__ for kind in type(error).__mro__])
-    parts = [
-        names,
-        plain_or((), lambda: error.args),
-        plain_or("", lambda: str(error)),
-        plain_or({}, lambda: vars(error)),
-    ]
-    return text_of(tuple(parts))
+    args = plain_or((), lambda: error.args)
+    said = plain_or("", lambda: str(error))
+    return text_of((names, args, said, plain_or({}, lambda: vars(error))))
 
 
 def plain_or(otherwise: object, read: "Callable[[], object]") -> object:
@@ -320,6 +319,7 @@ def plain_or(otherwise: object, read: "Callable[[], object]") -> object:
 
 def plain_text(value: object) -> str:
     """The text of plain data; raises NotPlain for objects, without looking at their elements."""
+    # ``[False]`` makes ``text_of_other`` refuse what is an object.
     was_serving = SERVING.copy()
     SERVING[:] = [False]
     try:
@@ -360,7 +360,7 @@ def call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> Text:
     Objects of the script have negative numbers.
     """
     if not SENT and not TOUCHED:
-        return Text(f'{{"tuple":[{text_of(value_of_call(function, args, kwargs))},{{"dict":[]}}]}}')
+        return Text(text_of((value_of_call(function, args, kwargs), {})))
     # What may change, with its content before the call.
     kept = {number: (value, content_of(value)) for number, value in SENT.items()}
     for thing in TOUCHED:
@@ -389,7 +389,7 @@ def value_of_call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") 
 def content_of(value: "Any") -> "list[Any] | bytes":
     """What a container contains, in its order; of an array the bytes."""
     if isinstance(value, dict):
-        return [*dict.keys(value), *dict.values(value)]
+        return [*dict.keys(value), *dict.values(value)]  # by dict itself, whatever a derived class overrides
     if isinstance(value, list | deque | set):
         return list(value)
     return bytes(value) if type(value) is bytearray else value.tobytes()
@@ -399,11 +399,13 @@ def has_changed(before: "list[Any] | bytes", after: "list[Any] | bytes") -> bool
     """Whether a content has other objects; sets may have another order."""
     if isinstance(before, bytes) or isinstance(after, bytes):
         return before != after
+    # By identity: equality could be the program's own. ``before`` keeps its objects alive, so no id is used again.
     return len(before) != len(after) or list(map(id, before)) != list(map(id, after))
 
 
 def with_things(things: "list[tuple[Any, dict[str, Any]]]", run: "Callable[[], Any]") -> "Any":
     """The value of a request after objects of the script have got their attributes."""
+    # The script's attributes replace those of the last request, as the script may have deleted some since.
     for one, attributes in things:
         vars(one).clear()
         vars(one).update(attributes)
@@ -417,6 +419,7 @@ def thing(number: int, name: str = "", source: str = "") -> "Any":
         space = TOOLS["P"]
         if not isinstance(space.get(name), type):
             exec(source, space)
+        # Without __init__, which has run in the script.
         made = THINGS[number] = object.__new__(space[name])
         NUMBERS[id(made)] = number
     return THINGS[number]
@@ -458,6 +461,7 @@ def exception_of_script(number: int, name: str, args: "tuple[Any, ...]") -> Base
 
 def iterator(number: int) -> "Any":
     """An iterator of the script, of which the program gets one element after the other."""
+    # The script answers with a tuple of one element, an empty one at the end.
     following = callback(number)
     while element := following():
         yield element[0]
@@ -466,9 +470,14 @@ def iterator(number: int) -> "Any":
 def send(text: str) -> None:
     """Send a frame."""
     body = text.encode("ascii", "replace")
-    left = memoryview(len(body).to_bytes(8, "little") + body)
+    write_all(CHANNEL, len(body).to_bytes(8, "little") + body)
+
+
+def write_all(file: int, content: bytes) -> None:
+    """Write to a file or socket, which may take only a part at once."""
+    left = memoryview(content)
     while left:
-        left = left[posix.write(CHANNEL, left) :]
+        left = left[posix.write(file, left) :]
 
 
 def receive() -> "str | None":

@@ -21,6 +21,7 @@ _EXECUTORS = frozenset((
 def executes_values(tree: ast.Module, names: Sequence[str]) -> bool:
     """Whether a script executes what the program returns, or chooses by it what it executes."""
     of_program = names_of_program(tree, names)
+    # By its path in the script, such as ``o.system``, the executor that it is.
     aliases = _executors_of(tree)
     for node in ast.walk(tree):
         match node:
@@ -55,6 +56,7 @@ def _executors_of(tree: ast.Module) -> dict[str, str]:
     """How a script calls the functions of ``_EXECUTORS``, and which they are."""
     paths = {name: name for name in _EXECUTORS}
     paths |= {f"builtins.{name}": name for name in _EXECUTORS if "." not in name}
+    # Level by level, so that imports come before what a function assigns from them.
     for node in ast.walk(tree):
         match node:
             case ast.Import(aliases):

@@ -42,6 +42,7 @@ class Guard:
     def __init__(self, own: "CodeType", texts: "frozenset[str]") -> None:
         self._own, self._texts = own, texts
         self._checks: dict[str, Callable[[tuple[Any, ...]], bool]] = {
+            # The frame of the code that caused the event: 0 is the check, 1 is ``__call__``.
             "exec": lambda args: self._may_execute(args[0], sys._getframe(2)),
             "function.__new__": lambda args: self._is_written(args[0]),
             "object.__setattr__": lambda args: args[1] != "__code__" or is_maker(sys._getframe(2)),
@@ -51,6 +52,7 @@ class Guard:
 
     def __call__(self, event: str, args: "tuple[Any, ...]") -> None:
         """Raise Refused for what must not happen."""
+        # Called for each event of the interpreter, most of which are not watched.
         check = self._checks.get(event)
         if check is not None and not check(args):
             raise refused("", "broken it executes what is not written in the test")
@@ -62,6 +64,7 @@ class Guard:
 
     def _is_written(self, code: "CodeType") -> bool:
         """Whether code is that of a text in the script."""
+        # Code equals code that is compiled from the same text in the same way; ``eval`` strips blanks before.
         for text in self._texts:
             for mode in ("eval", "exec"):
                 try:
@@ -77,6 +80,7 @@ class Guard:
 
 def is_maker(caller: "FrameType") -> bool:
     """Whether a function of the standard library makes code from checked names."""
+    # By the module's globals: any function can have the name.
     return any(
         caller.f_code.co_name == function and caller.f_globals is vars(sys.modules.get(module, sys))
         for module, function in MAKERS
@@ -85,6 +89,7 @@ def is_maker(caller: "FrameType") -> bool:
 
 def is_import(caller: "FrameType") -> bool:
     """Whether code is executed or read by Python's import of a module."""
+    # The name alone could be that of a module of the script.
     return caller.f_globals.get("__name__") in ("importlib._bootstrap", "importlib._bootstrap_external") and (
         caller.f_code.co_filename.startswith("<frozen importlib")
     )

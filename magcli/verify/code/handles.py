@@ -11,7 +11,8 @@ a class of the problem, or if the script shows by an attribute that no plain dat
 
 from collections import deque
 
-from magcli.verify.code.proxies import MAX_NAME, READERS, ask, asked, call, refused, refused_object
+from magcli.verify.code.proxies import MAX_NAME, READERS, ask, asked, call, parts_of, refused, refused_object
+from magcli.verify.code.rewriting import names_class
 from magcli.verify.code.values import NotPlain
 from magcli.verify.code.writing import ATOMS, passing, written
 
@@ -65,6 +66,8 @@ class Handle:
     __slots__ = ("_ended", "_left", "_origin", "_root", "abilities_", "items_", "kind_", "number_")
 
     def __init__(self, kind: str, items: "tuple[Any, ...] | None", number: int, abilities: str = "") -> None:
+        # ``_left``: elements that are fetched and not yet used; ``_ended``: there are no more to fetch; ``_origin`` and
+        # ``_root``: where the script has it from, see ``PLAIN_OF_ORIGIN``. Not by assignment, which asks the program.
         own: dict[str, Any] = {
             "kind_": kind, "items_": items, "number_": number, "abilities_": abilities, "_left": deque(items or ()),
             "_ended": items is not None, "_origin": "value", "_root": "",
@@ -75,6 +78,7 @@ class Handle:
     # ---- attributes and calls ----
 
     def __getattr__(self, name: str) -> "Any":
+        # A list has no ``send``: the script expects a generator.
         is_shown = self._root in evidence.answered or (name in GENERATORS and "n" in self.abilities_)
         if name.startswith("__") or (name in PLAIN_OF_ORIGIN[self._origin] and not is_shown):
             raise AttributeError(f"a {self.kind_} has no {name!r}")
@@ -100,6 +104,7 @@ class Handle:
         if kind is None:
             ask(f"H[{self.number_}].__exit__(None,None,None)")
             return False
+        # The program must not suppress an assert that fails, or a refusal.
         if not issubclass(kind, Exception) or issubclass(kind, AssertionError):
             return False
         args = tuple(value for value in error.args if type(value) in ATOMS)
@@ -118,6 +123,7 @@ class Handle:
 
     def _rest(self) -> "Iterator[Any]":
         """The elements of an iterator, fetched more and more at once."""
+        # One at first, as the iterator may not end, or do work for each element.
         most = 1
         while self._left or self._fetch(most):
             most = min(2 * most, MAX_FETCHED)
@@ -127,11 +133,10 @@ class Handle:
         """Fetch elements of an iterator; whether there is one."""
         if self._ended:
             return False
-        reply = ask(f"X('some')(H[{self.number_}],{most})")
-        if type(reply) is not tuple or len(reply) != 2 or type(reply[0]) is not list:
-            raise refused("a malformed reply")
-        self._left.extend([of_origin(value, "value", f"{self._root}[]") for value in reply[0]])
-        object.__setattr__(self, "_ended", reply[1] is not False)
+        elements, has_ended = parts_of(ask(f"X('some')(H[{self.number_}],{most})"), list, object)
+        root = f"{self._root}[]"
+        self._left.extend([of_origin(value, "value", root) for value in elements])
+        object.__setattr__(self, "_ended", has_ended is not False)
         return bool(self._left)
 
     def __next__(self) -> "Any":
@@ -154,15 +159,16 @@ class Handle:
         return int(self._unary("N('builtins','len')", int))
 
     def __getitem__(self, index: "Any") -> "Any":
+        # A range or deque; the views of a dict have no elements by index.
         if self.items_ is not None and self.kind_ in SEQUENCES[:2]:
             return self.items_[index]
         return of_origin(asked("{}[{}]", self, index), RESULT_OF_ORIGIN[self._origin], f"{self._root}[]")
 
     def __setitem__(self, index: "Any", value: "Any") -> None:
-        asked("X('set_item')({},{},{})", self, index, value)
+        asked("N('operator','setitem')({},{},{})", self, index, value)
 
     def __delitem__(self, index: "Any") -> None:
-        asked("X('delete_item')({},{})", self, index)
+        asked("N('operator','delitem')({},{})", self, index)
 
     def __reversed__(self) -> "Iterator[Any]":
         if self.items_ is not None:
@@ -177,6 +183,7 @@ class Handle:
 
     def _unary(self, function: str, kind: type, *more: "Any") -> "Any":
         """The value of a function of one object, which must be plain data of a type."""
+        # A verdict or traceback that names it asks nothing.
         if evidence.ended:
             return f"a {self.kind_}"
         if not self.is_object_():
@@ -187,29 +194,12 @@ class Handle:
         return value
 
     def __bool__(self) -> bool:
+        # As of ``re``, whose truth scripts assert.
         if self.kind_ == "Match":
             return True
         if self.items_ is not None:
             return bool(self.items_)
         return bool(self._unary("N('builtins','bool')", bool))
-
-    def __str__(self) -> str:
-        return str(self._unary("N('builtins','str')", str))
-
-    def __repr__(self) -> str:
-        return str(self._unary("N('builtins','repr')", str))
-
-    def __format__(self, spec: str) -> str:
-        return str(self._unary("N('builtins','format')", str, spec))
-
-    def __int__(self) -> int:
-        return int(self._unary("N('builtins','int')", int))
-
-    def __float__(self) -> float:
-        return float(self._unary("N('builtins','float')", float))
-
-    def __index__(self) -> int:
-        return int(self._unary("N('operator','index')", int))
 
     def __hash__(self) -> int:
         value = ask(f"N('builtins','hash')(H[{self.number_}])")
@@ -226,26 +216,6 @@ class Handle:
             return bool(self.items_ == other.items_)
         return certain(asked("X('equal')({},{})", self, other), self.kind_, "equality")
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def _ordered(self, sign: str, other: object) -> bool:
-        if not isinstance(other, Handle) and self._origin != "made":
-            raise refused_object(self.kind_)
-        return certain(asked("X('in_order')({},{},{})", sign, self, other), self.kind_, "order")
-
-    def __lt__(self, other: object) -> bool:
-        return self._ordered("<", other)
-
-    def __le__(self, other: object) -> bool:
-        return self._ordered("<=", other)
-
-    def __gt__(self, other: object) -> bool:
-        return self._ordered(">", other)
-
-    def __ge__(self, other: object) -> bool:
-        return self._ordered(">=", other)
-
 
 def certain(answer: "Any", kind: str, what: str) -> bool:
     """An answer of the program, which must tell objects apart."""
@@ -257,27 +227,40 @@ def certain(answer: "Any", kind: str, what: str) -> bool:
 # ---- operators ----
 
 
-def binary(sign: str, *, reflected: bool = False) -> "Callable[[Handle, Any], Any]":
+def check_operand(handle: Handle, other: "Any") -> None:
+    """Raise Refused unless the other operand is an object, too, or the script made this one."""
+    if handle._origin != "made" and not isinstance(other, Handle):
+        raise refused_object(handle.kind_)
+
+
+def ordered(sign: str) -> "Callable[[Handle, Any], bool]":
+    """A comparison by order."""
+
+    def operate(self: Handle, other: "Any") -> bool:
+        check_operand(self, other)
+        return certain(asked("X('in_order')({},{},{})", sign, self, other), self.kind_, "order")
+
+    return operate
+
+
+def binary(request: str, *, reflected: bool = False) -> "Callable[[Handle, Any], Any]":
     """An operator of an object with another, or of an object that the script made with any value."""
 
     def operate(self: Handle, other: "Any") -> "Any":
-        if self._origin != "made" and not isinstance(other, Handle):
-            raise refused_object(self.kind_)
+        check_operand(self, other)
         operands = (other, self) if reflected else (self, other)
-        return of_operator(asked(f"{{}}{sign}{{}}", *operands), self)
+        return of_operator(asked(request, *operands), self)
 
     return operate
 
 
-def in_place(name: str) -> "Callable[[Handle, Any], Any]":
-    """An operator that may change an object."""
+def converted(module: str, name: str, kind: type) -> "Callable[..., Any]":
+    """A conversion to plain data of a type, with the arguments of the function that converts."""
 
-    def operate(self: Handle, other: "Any") -> "Any":
-        if self._origin != "made" and not isinstance(other, Handle):
-            raise refused_object(self.kind_)
-        return of_operator(asked(f"N('operator',{name!r})({{}},{{}})", self, other), self)
+    def convert(self: Handle, *more: "Any") -> "Any":
+        return kind(self._unary(f"N({module!r},{name!r})", kind, *more))
 
-    return operate
+    return convert
 
 
 def unary(request: str) -> "Callable[[Handle], Any]":
@@ -305,12 +288,22 @@ BINARY = {
 UNARY = {
     "neg": "-{}", "pos": "+{}", "invert": "~{}", "abs": "N('builtins','abs')({})", "round": "N('builtins','round')({})",
 }  # fmt: skip
+ORDERED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+CONVERTED: "dict[str, tuple[str, type]]" = {
+    "str": ("builtins", str), "repr": ("builtins", str), "format": ("builtins", str), "int": ("builtins", int),
+    "float": ("builtins", float), "index": ("operator", int),
+}  # fmt: skip
 for operator, symbol in BINARY.items():
-    setattr(Handle, f"__{operator}__", binary(symbol))
-    setattr(Handle, f"__r{operator}__", binary(symbol, reflected=True))
-    setattr(Handle, f"__i{operator}__", in_place(f"i{operator}"))
+    setattr(Handle, f"__{operator}__", binary(f"{{}}{symbol}{{}}"))
+    setattr(Handle, f"__r{operator}__", binary(f"{{}}{symbol}{{}}", reflected=True))
+    # By a function, as a request is an expression.
+    setattr(Handle, f"__i{operator}__", binary(f"N('operator','i{operator}')({{}},{{}})"))
 for operator, symbol in UNARY.items():
     setattr(Handle, f"__{operator}__", unary(symbol))
+for operator, symbol in ORDERED.items():
+    setattr(Handle, f"__{operator}__", ordered(symbol))
+for operator, (module, result) in CONVERTED.items():
+    setattr(Handle, f"__{operator}__", converted(module, operator, result))
 
 
 # ---- where an object comes from ----
@@ -396,11 +389,6 @@ class Named:
         return "made" if names_class(self.name_) else "value"
 
 
-def names_class(name: str) -> bool:
-    """Whether a name is that of a class."""
-    return name[:1].isupper() and "_" not in name
-
-
 ATOMS[Named] = lambda value: value.path_
 
 
@@ -433,6 +421,7 @@ class Nodes:
         self.kind = kind
         self.values = list(values)
         self.sent: list[Handle | None] = []
+        # LeetCode omits missing children at the end.
         while kind == "tree" and self.values and self.values[-1] is None:
             self.values.pop()
 
@@ -440,6 +429,7 @@ class Nodes:
 def written_nodes(nodes: Nodes) -> str:
     """Nodes in a request. The program makes them once, since it may change them."""
     if not nodes.sent:
+        # In a request of its own, between what the current one has sent so far.
         before = vars(passing).copy()
         nodes.sent.append(asked(f"P['{nodes.kind}_node']({{}})", nodes.values))
         vars(passing).update(before)

@@ -80,6 +80,7 @@ def sample_tests(
     if len(tests) <= count:
         return list(tests)
 
+    # The tests of the smallest hashes: a random choice without a generator's state.
     def hash_of(index: int) -> bytes:
         return hashlib.sha256(f"{problem_id}\0{group_seed}\0{index}".encode(errors="surrogatepass")).digest()
 
@@ -159,6 +160,7 @@ def judge(
 def max_seconds(limits: Limits, tests: int, language: str, checker: Checker | None) -> float:
     """The maximum time of a judgement: all tests with their checkers, and the compilers."""
     compiled = [language, checker.language if checker else ""].count("cpp")
+    # A checker that fails on the program's output runs again on the expected one.
     one = 3 * limits.cpu + 1 + (2 * CHECKER_LIMITS.wall if checker else 0.0)
     return tests * one + compiled * compiler.LIMITS.wall
 
@@ -181,6 +183,7 @@ def default_sandbox() -> Sandbox:
 
 def _run_tests(job: _Job) -> Verdict:
     called = isinstance(job.tests[0], Script)
+    # All tests of a problem are of one kind.
     with start_program(job.program, job.language, job.sandbox, called=called, serving=called) as program:
         if isinstance(program, Fault):
             return Verdict(0.0, program.reason, job.language, program.detail, 0, len(job.tests))
@@ -252,12 +255,14 @@ class Judge:
         """``magcli.verify.code.judge.judge`` with its options, once for identical arguments."""
         asked = list(map(dict, tests)), None if problem_names is None else sorted(problem_names)
         key = _digest(program, language, asked, repr(limits), options)
+        # Others that ask for the same verdict meanwhile wait for the first one's.
         future, mine = self._claim(key)
         if not mine:
             return future.result()
         options |= {"problem_names": problem_names, "sandbox": self._sandbox}
         try:
             verdict = judge(program, language, tests, limits, **options)
+        # Forgotten before the waiting threads get it, so that whoever asks next tries again.
         except BaseException as error:
             self._forget(key)
             future.set_exception(error)
@@ -317,6 +322,7 @@ class Programs:
         if block is None:
             return Verdict(0.0, "no-code")
         language, program = block
+        # A language that is not known here is no requirement.
         asked = LANGUAGES.get(str(row.get("language") or "").lower())
         if asked and asked != language:
             return Verdict(0.0, "wrong-answer", program, f"the problem asks for {asked}, not {language}")
@@ -403,7 +409,7 @@ def _positive_number(row: Mapping[str, Any], name: str, default: float) -> float
     try:
         value = default if stated is None else float(stated)
     except (TypeError, ValueError):
-        value = 0.0
+        value = 0.0  # refused below; NaN is, too
     if not 0 < value < float("inf"):
         raise DataError(f"{name} must be a positive number, got {stated!r}")
     return value

@@ -43,6 +43,7 @@ class TreeNode:
 
 def list_node(values: list[object]) -> ListNode | None:
     """The head of a linked list of the values."""
+    # From the end, since a node needs the next one.
     head = None
     for value in reversed(values):
         head = ListNode(value, head)
@@ -66,6 +67,7 @@ def tree_node(values: list[object]) -> TreeNode | None:
         return None
     root = TreeNode(values[0])
     level, left = [root], iter(values[1:])
+    # The loop goes on with the children that it appends.
     for node in level:
         for side in ("left", "right"):
             value = next(left, None)
@@ -83,6 +85,7 @@ def tree_values(root: TreeNode | None) -> list[object]:
     """
     values: list[object] = []
     level = [root]
+    # As above, also with the missing children.
     for node in level:
         values.append(None if node is None else node.val)
         level += [] if node is None else [node.left, node.right]
@@ -97,6 +100,7 @@ def bind(names: set[str], space: dict[str, object]) -> None:
     """Put those of the names that are known into a module's namespace."""
     for module, members in MODULES.items():
         for name in names.intersection(members.split()):
+            # The last entry has modules themselves.
             space[name] = getattr(__import__(module), name) if module else __import__(name)
     for helper in (ListNode, TreeNode, list_node, list_values, tree_node, tree_values):
         if helper.__name__ in names:

@@ -20,27 +20,21 @@ NUMBERS = "biufcUS"
 """Kinds of numpy's types whose values are plain: Booleans, numbers and text."""
 
 
-def text_of_mapping(tag: str, *more: object) -> "Callable[[Any], str]":
+def text_of_mapping(tag: str) -> "Callable[[Any], str]":
     """A converter of a kind of dict."""
-
-    def convert(value: "Any") -> str:
-        pairs = [f"[{text_of(key)},{text_of(item)}]" for key, item in dict.items(value)]
-        return f'{{"{tag}":[{{"dict":[{",".join(pairs)}]}}]}}'
-
-    return convert
+    return lambda value: f'{{"{tag}":[{WRITERS[dict](value)}]}}'
 
 
 def text_of_defaultdict(value: "Any") -> str:
     """Its pairs, and its factory by name."""
-    pairs = [f"[{text_of(key)},{text_of(item)}]" for key, item in dict.items(value)]
     factory = text_of(FACTORIES.get(value.default_factory))
-    return f'{{"defaultdict":[{factory},{{"dict":[{",".join(pairs)}]}}]}}'
+    return f'{{"defaultdict":[{factory},{WRITERS[dict](value)}]}}'
 
 
 def text_of_deque(value: "Any") -> str:
     """Its items and its maximum length."""
-    items = ",".join([text_of(item) for item in collections.deque.__iter__(value)])
-    return f'{{"deque":[[{items}],{text_of(value.maxlen)}]}}'
+    items = [*collections.deque.__iter__(value)]
+    return f'{{"deque":{text_of([items, value.maxlen])}}}'
 
 
 def text_of_array(value: "Any") -> "str | None":
@@ -49,14 +43,17 @@ def text_of_array(value: "Any") -> "str | None":
         return None
     import numpy
 
+    # The usual type of a single number; others come as plain numbers.
     if type(value) is numpy.float64:
-        return f'{{"array":["<f8",null,[{text_of(value.item())}]]}}'
+        return f'{{"array":{text_of(["<f8", None, [value.item()]])}}}'
     if type(value) is not numpy.ndarray or value.dtype.kind not in NUMBERS:
         return None
-    shape, items = text_of(list(value.shape)), text_of(value.ravel().tolist())
-    return f'{{"array":[{text_of(value.dtype.str)},{shape},{items}]}}'
+    # The elements in the order of C, and the shape beside them: an empty array keeps all its dimensions.
+    parts = [value.dtype.str, list(value.shape), value.ravel().tolist()]
+    return f'{{"array":{text_of(parts)}}}'
 
 
+# Other judges get the first three as the dicts that they are, and a deque as an object.
 WRITERS.update(
     {
         collections.Counter: text_of_mapping("Counter"),

@@ -32,6 +32,7 @@ class Stranger:
 
 def equal(one: "Any", other: "Any") -> "bool | None":
     """Whether two objects are equal as the program says; None if its equality tells no objects apart."""
+    # Python's own equality is identity, which tells all objects apart.
     if all(type(value).__dict__.get("__eq__", type(value).__eq__) is object.__eq__ for value in (one, other)):
         return one is other
     is_equal = one == other  # not by !=, which may say something else
@@ -44,6 +45,7 @@ def tells_apart(value: "Any") -> bool:
     """Whether the equality of an object tells it from a stranger, and from a similar object of its class."""
     if holds(lambda: value == Stranger()):
         return False
+    # Objects without attributes, or that cannot be copied, have no variants: others of their class must do.
     similar = [made for made in OBJECTS[-MAX_COMPARED:] if type(made) is type(value)]
     return any(not holds(partial(is_same, value, made)) for made in (*variants(value), *similar))
 
@@ -64,6 +66,7 @@ def holds(condition: "Callable[[], object]") -> bool:
 def variants(value: "Any") -> "list[Any]":
     """Copies of an object of which one attribute has another value."""
     names = [*getattr(value, "__dict__", ())]
+    # ``__slots__`` may be a single name.
     for base in type(value).__mro__:
         slots = base.__dict__.get("__slots__", ())
         names.extend([slots] if isinstance(slots, str) else slots)
@@ -76,6 +79,7 @@ def variant(value: "Any", name: str) -> "Any":
 
     try:
         made = copy.copy(value)
+        # Past a __setattr__ of the class, as of a frozen dataclass.
         object.__setattr__(made, name, other_value(getattr(value, name)))
     except Exception:
         return None
@@ -114,6 +118,7 @@ def in_order(sign: str, one: "Any", other: "Any") -> "bool | None":
         return False
     if not holds(lambda: order(other, one)):
         return True
+    # Both orders hold of equal objects, for signs with "=".
     return True if sign.endswith("=") and equal(one, other) else None
 
 
@@ -124,17 +129,7 @@ def contains(container: "Any", value: "Any") -> "bool | None":
     return None if holds(lambda: Stranger() in container) else True
 
 
-# ---- changes ----
-
-
-def set_item(container: "Any", key: "Any", value: "Any") -> None:
-    """Assign an element of an object."""
-    container[key] = value
-
-
-def delete_item(container: "Any", key: "Any") -> None:
-    """Delete an element of an object."""
-    del container[key]
+# ---- contexts ----
 
 
 def leave_context(manager: "Any", name: str, args: "tuple[Any, ...]") -> bool:
@@ -173,6 +168,7 @@ def text_with_references(value: "Any", numbers: "dict[int, int]") -> str:
 
 def text_or_reference(value: "Any", numbers: "dict[int, int]") -> str:
     """A value in a changed container."""
+    # The judge keeps the identity of what it has sent.
     if id(value) in numbers:
         return f'{{"sent":{numbers[id(value)]}}}'
     if type(value) is tuple:
@@ -213,6 +209,7 @@ def redirected(
         stdin: How the script's stdin is read, if it has replaced it.
         run: Makes the call.
     """
+    # With ``newline=""`` line ends arrive as they were written.
     streams: dict[str, Any] = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for name in captured}
     if stdin is not None:
         streams["stdin"] = Lines(*stdin)

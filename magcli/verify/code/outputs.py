@@ -34,6 +34,7 @@ from magcli.verify.code.values import (
     decode,
     in_any_order,
     same,
+    shortened,
     shown,
 )
 
@@ -52,6 +53,7 @@ __all__ = [
     "in_any_order",
     "infer_comparison",
     "same",
+    "shortened",
     "shown",
 ]
 
@@ -84,11 +86,13 @@ def infer_comparison(tests: Iterable[tuple[str, str]], statement: str = "") -> s
         blanks.append(output[:1] in (" ", "\t") and not output.isspace())
         inputs = set(stdin.split())
         lower_inputs = {word.lower() for word in inputs}
+        # Once for each word: outputs repeat them.
         for word in set(output.split()):
             lower = word.lower()
             if case_matters or lower in _VERDICTS:
                 continue
             differs_from_input = word not in inputs and lower in lower_inputs
+            # The first spelling stays, with which later ones are compared.
             differs_from_output = spelled.setdefault(lower, word) != word
             if differs_from_input or differs_from_output or _CAPITAL_INSIDE.search(word):
                 case_matters = True
@@ -106,21 +110,16 @@ def difference(expected: bytes, actual: bytes, rule: Comparison) -> str | None:
         return None
     match rule.mode:
         case "exact":
+            # Lines with their ends: a missing end of the last one differs, too.
             return _first(_whole_lines(expected), _whole_lines(actual), "line") or "differs"
         case "lines":
             return _first(_lines(expected), _lines(actual), "line")
         case "unordered-lines":
             return _other_lines(expected, actual)
-        case "tokens-case":
-            return _first(_tokens(expected), _tokens(actual), "token")
-        case "tokens":
-            return _first(_tokens(expected), _tokens(actual), "token", fold=True)
-        case "floats":
-            return _first(_tokens(expected), _tokens(actual), "token", fold=True, tolerance=rule.tolerance)
-        case "decimals":
-            return _first(
-                _tokens(expected), _tokens(actual), "token", fold=True, tolerance=rule.tolerance, absolute=True
-            )
+    tolerance = rule.tolerance if rule.mode in ("floats", "decimals") else None
+    fold = rule.mode != "tokens-case"
+    absolute = rule.mode == "decimals"
+    return _first(_tokens(expected), _tokens(actual), "token", fold=fold, tolerance=tolerance, absolute=absolute)
 
 
 def _first(
@@ -132,6 +131,7 @@ def _first(
     tolerance: float | None = None,
     absolute: bool = False,
 ) -> str | None:
+    """The first difference of two sequences; the shorter one ends with None."""
     for number, (want, got) in enumerate(zip_longest(expected, actual), 1):
         if want == got:
             continue
@@ -147,11 +147,11 @@ def _first(
 def _near(expected: bytes, actual: bytes, tolerance: float, *, absolute: bool) -> bool:
     if not DECIMAL.fullmatch(expected) or not DECIMAL.fullmatch(actual):
         return False
+    wanted, got = float(expected), float(actual)
+    # Two integers are near only if they are equal.
     if _INTEGER.fullmatch(expected):
-        return not _INTEGER.fullmatch(actual) and abs(float(expected) - float(actual)) <= tolerance
-    if absolute:
-        return abs(float(expected) - float(actual)) <= tolerance
-    return close(float(expected), float(actual), tolerance)
+        return not _INTEGER.fullmatch(actual) and abs(wanted - got) <= tolerance
+    return abs(wanted - got) <= tolerance if absolute else close(wanted, got, tolerance)
 
 
 def _tokens(output: bytes) -> Iterator[bytes]:
@@ -167,6 +167,7 @@ def _whole_lines(output: bytes) -> Iterator[bytes]:
 
 
 def _other_lines(expected: bytes, actual: bytes) -> str | None:
+    # How often each expected line is still missing; one that is not expected counts as 0.
     missing = Counter(_normal_lines(expected))
     for number, line in enumerate(_normal_lines(actual), 1):
         if not missing[line]:
@@ -183,5 +184,5 @@ def _normal_lines(output: bytes) -> Iterator[bytes]:
 def _shown(part: bytes | None) -> str:
     if part is None:
         return "the end"
-    text = part[: MAX_EXCERPT + 1].decode(errors="backslashreplace")
-    return repr(text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "...")
+    # One byte more than is shown, so that it is seen whether there is more.
+    return repr(shortened(part[: MAX_EXCERPT + 1].decode(errors="backslashreplace")))

@@ -7,7 +7,6 @@ script that it calls are called here, and streams that the script has replaced a
 """
 
 import builtins
-import math
 import os
 import sys
 
@@ -123,12 +122,6 @@ def receive() -> "tuple[str, bytes]":
 
 # ---- requests ----
 
-REFERENCES: "dict[str, Callable[[Any], Any]]" = {
-    "sent": lambda number: state.sent[number],
-    "thing": lambda number: THINGS[number],
-}
-"""Readers of objects that the script has already."""
-
 
 class Record(tuple[object, ...]):
     """A named tuple of the program."""
@@ -151,7 +144,11 @@ def record(parts: "list[Any]") -> Record:
     return made
 
 
-READERS = {**DECODERS, **REFERENCES, "set": set, "record": record}
+READERS: "dict[str, Callable[[Any], Any]]" = {
+    **DECODERS, "set": set, "record": record,
+    "sent": lambda number: state.sent[number], "thing": lambda number: THINGS[number],
+}  # fmt: skip
+"""Readers of values; of ``sent`` and ``thing`` the script has the objects already."""
 
 
 def read_value(text: bytes) -> "Any":
@@ -162,6 +159,15 @@ def read_value(text: bytes) -> "Any":
         raise refused(f"unreadable: {error}") from error
 
 
+def parts_of(reply: "Any", *kinds: type) -> "tuple[Any, ...]":
+    """The parts of a tuple of the program, each of exactly a type, or any where that is ``object``; raises Refused."""
+    if type(reply) is not tuple or len(reply) != len(kinds):
+        raise refused("a malformed reply")
+    if not all(kind in (object, type(part)) for kind, part in zip(kinds, reply, strict=True)):
+        raise refused("a malformed reply")
+    return reply
+
+
 BEFORE_REQUEST: "list[Callable[[], None]]" = []
 """What is done before each request."""
 
@@ -169,6 +175,7 @@ BEFORE_REQUEST: "list[Callable[[], None]]" = []
 def ask(request: str) -> "Any":
     """The value of an expression in the program's process."""
     state.calls += 1
+    # Kept here: a function of the script that is called meanwhile sends requests of its own.
     sent = passing.sent
     for prepare in BEFORE_REQUEST:
         prepare()
@@ -188,30 +195,27 @@ def ask(request: str) -> "Any":
     raise refused("a malformed reply")
 
 
-def asked(request: str, *values: "Any") -> "Any":
-    """The value of a request that has the values in place of ``{}``."""
+def prepared(write: "Callable[[], str]") -> str:
+    """A request as it is sent, by what writes its text; raises CannotSend, which the verdict then names."""
     try:
         begin_request()
-        return ask(with_things(request.format(*[written(value) for value in values])))
+        return with_things(write())
     except CannotSend as error:
         state.unsendable = state.unsendable or str(error)
         raise
+
+
+def asked(request: str, *values: "Any") -> "Any":
+    """The value of a request that has the values in place of ``{}``."""
+    return ask(prepared(lambda: request.format(*[written(value) for value in values])))
 
 
 def call(target: str, args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> "Any":
     """The value of a call in the program's process; arguments that it changes are changed here."""
-    try:
-        begin_request()
-        arguments, words = written_items("[", args, "]"), written_dict(kwargs)
-        request = with_things(f"call({target},{arguments},{words})")
-    except CannotSend as error:
-        state.unsendable = state.unsendable or str(error)
-        raise
+    request = prepared(lambda: f"call({target},{written_items('[', args, ']')},{written_dict(kwargs)})")
     sent = passing.sent
-    reply = ask(request)
-    if type(reply) is not tuple or len(reply) != 2 or type(reply[1]) is not dict:
-        raise refused("a malformed reply")
-    value, changed = reply
+    # The value, and by their number the contents of what the call has changed.
+    value, changed = parts_of(ask(request), object, dict)
     for number, content in changed.items():
         change(sent, number, content)
     state.returned = value
@@ -229,7 +233,7 @@ def change(sent: "list[Any]", number: "Any", content: "Any") -> None:
     elif isinstance(value, bytearray) and isinstance(content, bytes):
         value[:] = content
     elif type(value).__module__ == "numpy" and isinstance(content, list):
-        value[...] = content
+        value[...] = content  # in place, as its shape cannot change
     elif isinstance(value, dict | set | bytearray) or not isinstance(content, list):
         raise refused("a malformed reply")
     else:
@@ -245,20 +249,15 @@ RAISED_HERE: "list[Exception]" = []
 
 def answer_call(text: bytes) -> None:
     """Call a function of the script for the program."""
-    request = read_value(text)
-    if (
-        type(request) is not tuple
-        or len(request) != 3
-        or type(request[0]) is not int
-        or request[0] not in range(len(FUNCTIONS))
-    ):
+    number, args, kwargs = parts_of(read_value(text), int, object, object)
+    if number not in range(len(FUNCTIONS)):
         raise refused("a malformed reply")
-    number, args, kwargs = request
     try:
         value = FUNCTIONS[number](*args, **kwargs)
     except CannotSend:
         raise
     except Exception as error:
+        # It is the program's own exception that passes through; the program may yet catch it.
         if error is state.raised:
             state.raised = None
         send(f"^{written_exception(error)}")
@@ -266,6 +265,7 @@ def answer_call(text: bytes) -> None:
     try:
         begin_request()
         text_of_value = written(value)
+        # Their attributes come only with requests.
         if passing.things:
             raise CannotSend("an object of the script cannot be returned to the program")
         send(f"={text_of_value}")
@@ -297,7 +297,7 @@ def exception_of(said: "Any") -> Exception:
     if type(said) is not tuple or len(said) != 4 or type(said[0]) is not tuple:
         return ProgramRaised("a malformed exception")
     # names: those of its class and of its bases, the class first.
-    names, args, text, attributes = said
+    names, args, text, attributes = said  # as ``driver.text_of_exception`` writes them
     own_name = str(names[0])[:MAX_NAME]
     kinds = [getattr(builtins, name, None) for name in names if type(name) is str]
     builtin = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseException)]
@@ -305,10 +305,12 @@ def exception_of(said: "Any") -> Exception:
     if not builtin:
         return ProgramRaised(own_name)
     base = builtin[0]
+    # The program can claim any name: SystemExit would end the judge, and StopIteration become an error of a generator.
     if not issubclass(base, Exception) or base in (StopIteration, StopAsyncIteration):
         return ProgramRaised(own_name)
     if named or names[0] != base.__name__:
         return exception_with(own_name, (*named, base), args, text, attributes)
+    # Some, such as UnicodeDecodeError, take arguments of certain types only.
     try:
         error: Exception = base(*args)
         return error
@@ -319,9 +321,14 @@ def exception_of(said: "Any") -> Exception:
 def exception_with(name: str, bases: "tuple[type, ...]", args: "Any", text: "Any", attributes: "Any") -> Exception:
     """An exception of a class of the program, with its text and attributes."""
     # Without bases from which others derive, as Python may refuse their order.
-    distinct = tuple(base for base in bases if not any(one is not base and issubclass(one, base) for one in bases))
+    distinct = []
+    for base in bases:
+        derived = [one for one in bases if one is not base and issubclass(one, base)]
+        if not derived:
+            distinct.append(base)
+    # Without the __init__ of its bases, which may not take these arguments.
     methods = {"__init__": lambda self, *args: None, "__str__": lambda self: str(text)}
-    error: Exception = type(name, distinct, methods)(*args)
+    error: Exception = type(name, tuple(distinct), methods)(*args)
     error.args = args
     if isinstance(attributes, dict):
         vars(error).update({str(key): value for key, value in attributes.items()})
@@ -345,11 +352,12 @@ def with_streams(request: str) -> str:
     if not replaced and not functions:
         return request
     captured = [name for name in replaced if name != "stdin"]
-    words = "{" + "".join([f"{name!r}:{written_callback(function)}," for name, function in functions.items()]) + "}"
+    # As the text of a dict: the callbacks of the program by their names.
+    words = [f"{name!r}:{written_callback(function)}" for name, function in functions.items()]
     readers = "None"
     if "stdin" in replaced:
         readers = f"({written_callback(sys.stdin.read)},{written_callback(sys.stdin.readline)})"
-    return f"X('redirected')({captured!r},{words},{readers},lambda:{request})"
+    return f"X('redirected')({captured!r},{{{','.join(words)}}},{readers},lambda:{request})"
 
 
 def written_callback(function: "Callable[..., Any]") -> str:
@@ -360,15 +368,9 @@ def written_callback(function: "Callable[..., Any]") -> str:
 
 def write_captured(text: bytes) -> None:
     """Write what the program printed to the script's stream; raises Refused if it has not replaced it."""
-    said = read_value(text)
-    if type(said) is not tuple or len(said) != 2 or said[0] not in ("stdout", "stderr") or type(said[1]) is not str:
+    name, printed = parts_of(read_value(text), str, str)
+    stream = getattr(sys, name) if name in ("stdout", "stderr") else None
+    # Nothing else was asked for, and it would be the judge's own output.
+    if stream is None or stream is STREAMS[name]:
         raise refused("a malformed reply")
-    stream = getattr(sys, said[0])
-    if stream is STREAMS[said[0]]:
-        raise refused("a malformed reply")
-    stream.write(said[1])
-
-
-def is_unordered(value: object) -> bool:
-    """Whether a value is NaN."""
-    return isinstance(value, float) and math.isnan(value)
+    stream.write(printed)

@@ -41,6 +41,7 @@ class Mark:
         self.kwargs = kwargs or {}
 
     def __call__(self, *args: "Any", **kwargs: "Any") -> "Any":
+        # A mark is called with its arguments first, if it has any, and then with what it decorates.
         has_arguments = bool(self.args or self.kwargs)
         if len(args) == 1 and not kwargs and (has_arguments or callable(args[0])):
             target = args[0]
@@ -98,6 +99,7 @@ def fixture(function: "Callable[..., Any] | None" = None, **options: "Any") -> "
 def raises(*args: "Any", **options: "Any") -> "Any":
     """``pytest.raises`` as a context manager, or with the function that must raise."""
     kinds = options.pop("expected_exception", None) or args[0]
+    # pytest.raises(ValueError, f, 1)
     if len(args) > 1 and callable(args[1]):
         with Raises(kinds) as raised:
             args[1](*args[2:], **options)
@@ -117,6 +119,7 @@ def xfail(reason: str = "") -> "NoReturn":
 
 def importorskip(name: str, *args: "Any", **options: "Any") -> "Any":
     """``pytest.importorskip``; a missing package is named, as the program may need it, too."""
+    # __import__("a.b") returns a.
     module = __import__(name)
     for part in name.split(".")[1:]:
         module = getattr(module, part)
@@ -135,6 +138,7 @@ class Pytest(ModuleType):
 def made_module() -> ModuleType:
     """The stand-in for pytest."""
     module = Pytest("pytest")
+    # Suites catch it by this name.
     skip.Exception = unittest.SkipTest  # type: ignore[attr-defined]
     vars(module).update(
         approx=Approx, raises=raises, fixture=fixture, mark=Marks(), param=Parameters, skip=skip, fail=fail,

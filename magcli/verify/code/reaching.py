@@ -12,9 +12,12 @@ A script passes only if it looked at what the program returned:
 - Arrays that are close must have elements, and the program's are not repeated.
 """
 
+import re
+
 from magcli.verify.code.comparing import rule
-from magcli.verify.code.handles import Handle
+from magcli.verify.code.handles import Handle, evidence
 from magcli.verify.code.proxies import refused, state
+from magcli.verify.code.values import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ def comparison(value: "Any") -> bool:
     """The value of an assert that is a single comparison; a failure is final."""
     reached.asserted = True
     met = bool(value)
+    # Where a handler catches it, a failure is pending until an assert outside of such blocks holds.
     if met:
         if not reached.lenient:
             reached.pending = ""
@@ -75,10 +79,8 @@ def failure() -> str:
 
 def described(value: "Any") -> str:
     """A value for a verdict; nothing is asked of the program."""
-    return DESCRIBE[0](value)
-
-
-DESCRIBE: "list[Callable[[Any], str]]" = []
+    evidence.ended = True
+    return f"a {value.kind_}" if isinstance(value, Handle) else shown(value)
 
 
 class Lenient:
@@ -98,6 +100,7 @@ class Assertion:
         return None
 
     def __exit__(self, kind: "Any", error: "Any", trace: object) -> None:
+        # Any other exception says nothing of the assert, and ends the script if nothing catches it.
         if kind is None or issubclass(kind, AssertionError):
             condition(kind is None)
 
@@ -121,11 +124,13 @@ def after(site: int) -> None:
     """The statement after a ``with``, which is reached without its end if it has swallowed an exception."""
     if site not in reached.ended:
         cut()
+    # The ``with`` may be in a loop.
     reached.ended.discard(site)
 
 
 def looped(site: int, iterable: "Iterable[Any]") -> "Iterator[Any]":
     """The elements of what the program returned; notes whether there was one."""
+    # A site that was never reached does not count, one that was reached must once have had an element.
     rule.looked.setdefault(site, False)
     for item in iterable:
         rule.looked[site] = True
@@ -135,12 +140,13 @@ def looped(site: int, iterable: "Iterable[Any]") -> "Iterator[Any]":
 def filled(site: int, value: "Any") -> "Any":
     """An array of the program; notes whether it has elements."""
     if isinstance(value, Handle):
-        return value
+        return value  # whose size would be asked of the program
+    # Of an array the elements of all dimensions, else what ``len`` says.
     size = getattr(value, "size", None)
+    if not isinstance(size, int) and hasattr(value, "__len__"):
+        size = len(value)
     if isinstance(size, int):
         rule.looked[site] = size > 0 or rule.looked.get(site, False)
-    elif hasattr(value, "__len__"):
-        rule.looked[site] = len(value) > 0 or rule.looked.get(site, False)
     return value
 
 
@@ -158,6 +164,7 @@ def zipped(of_program: "tuple[bool, ...]", *iterables: "Iterable[Any]") -> "Iter
         for iterator, is_own in zip(iterators, of_program, strict=True):
             try:
                 row.append(next(iterator))
+            # As in zip, the first iterable that ends ends all.
             except StopIteration:
                 if is_own and any(len(value) > count for value in sequences):
                     raise refused("shorter than what it is compared with") from None
@@ -182,8 +189,6 @@ class Raises:
         if not isinstance(error, self._kinds):
             return False
         if self._match:
-            import re
-
             assert condition(re.search(self._match, str(error)))
         expected()
         self.value = error
@@ -192,8 +197,6 @@ class Raises:
 
     def match(self, pattern: str) -> bool:
         """Whether the text of the exception has the pattern, as an assertion."""
-        import re
-
         assert condition(re.search(pattern, str(self.value)))
         return True
 
@@ -222,7 +225,7 @@ def close(
         common_shape = numpy.broadcast_shapes(shape, other)
         size, common_size = numpy.size(actual), numpy.prod(common_shape, dtype=int)
     except ValueError:
-        return function(left, right, *more, **words)
+        return function(left, right, *more, **words)  # numpy says which shapes do not go together
     if size == 0 and numpy.size(wanted) > 0:
         raise refused("an empty array, which is close to anything")
     if size >= common_size:
@@ -236,12 +239,12 @@ def close(
 # ---- verdict ----
 
 
-def unreached() -> str:
-    """Why a script that ended without a failure does not pass; empty if it does."""
+def verdict_at_end() -> str:
+    """The verdict on a script that ended without a failure: it passes if it reached what it asserts."""
     if reached.pending:
-        return reached.pending
+        return f"failed {reached.pending}"
     if reached.cut:
-        return "an assert is skipped, as the script catches an exception of the program"
+        return "failed an assert is skipped, as the script catches an exception of the program"
     if not rule.empty and not all(rule.looked.values()):
-        return f"nothing is asserted of what is empty where the call returns {described(state.returned)}"
-    return ""
+        return f"failed nothing is asserted of what is empty where the call returns {described(state.returned)}"
+    return "passed"

@@ -22,7 +22,6 @@ from magcli.verify.code.comparing import Approx, compare, ordered, rule, same_no
 from magcli.verify.code.guarding import guard
 from magcli.verify.code.handles import (
     PLAIN_ATTRIBUTES,
-    Handle,
     Named,
     Nodes,
     evidence,
@@ -32,7 +31,6 @@ from magcli.verify.code.handles import (
 )
 from magcli.verify.code.proxies import STANDINS, Refused, read_value, refused, send, state, write_all
 from magcli.verify.code.reaching import (
-    DESCRIBE,
     Assertion,
     Lenient,
     Raises,
@@ -42,18 +40,27 @@ from magcli.verify.code.reaching import (
     comparison,
     condition,
     cut,
+    described,
     end,
     expected,
     fail,
+    failure,
     filled,
     looped,
     reached,
-    unreached,
+    verdict_at_end,
     zipped,
 )
-from magcli.verify.code.rewriting import exceptions_in, is_part_of, mentions, must_assert, names_of_program, rewritten
+from magcli.verify.code.rewriting import (
+    exceptions_in,
+    is_part_of,
+    mentions,
+    must_assert,
+    names_in,
+    names_of_program,
+    rewritten,
+)
 from magcli.verify.code.script_library import MEMBERS, MODULES
-from magcli.verify.code.values import shown
 from magcli.verify.code.writing import CLASSES, CannotSend, begin_request, written
 
 TYPE_CHECKING = False
@@ -85,6 +92,7 @@ def library(names: "Iterable[str]") -> "dict[str, Any]":
             namespace[name] = __import__(MODULES[name])
         elif name in MEMBERS:
             namespace[name] = getattr(__import__(MEMBERS[name]), name)
+    # In place of Python's own, which mean nothing for NaN or for an object of the program.
     namespace.update(sorted=ordered(sorted), min=ordered(min), max=ordered(max))
     namespace.update(type=type_of, isinstance=is_instance, issubclass=is_subclass)
     return namespace
@@ -94,8 +102,8 @@ def judge(asked: "dict[str, Any]") -> str:
     """Run a test's script; the verdict's word and detail."""
     names = asked["names"]
     tree = ast.parse(asked["script"], "test.py")
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    space = {"__name__": "test", **library(used), **{name: Named(name) for name in names}, **WATCHED}
+    # The program's names replace those of libraries.
+    space = {"__name__": "test", **library(set(names_in(tree))), **{name: Named(name) for name in names}, **WATCHED}
     # A name of the program where an exception is expected is a class, under which the program's is raised here.
     exceptions = exceptions_in(tree)
     for name in names:
@@ -103,16 +111,26 @@ def judge(asked: "dict[str, Any]") -> str:
             space[name] = STANDINS[name] = type(name, (Exception,), {})
     prepare(tree, names)
     needs_assert = must_assert(tree)
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is str}
-    code = compile(rewritten(tree, names), "test.py", "exec")
-    guard(code, frozenset(texts))
-    exec(code, space)
+    execute(tree, rewritten, names, space)
     if not state.calls:
         return "broken it calls nothing of the program"
     if needs_assert and not reached.asserted:
         return f"failed no assert is reached where the call returns {described(state.returned)}"
-    why = unreached()
-    return f"failed {why}" if why else "passed"
+    return verdict_at_end()
+
+
+def execute(
+    tree: ast.Module,
+    rewrite: "Callable[[ast.Module, list[str]], ast.Module]",
+    own: "list[str]",
+    space: "dict[str, Any]",
+) -> None:
+    """Rewrite a script and run it, which must execute nothing that is not written in it."""
+    # Before they are rewritten: rewriting adds constants of its own.
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is str}
+    code = compile(rewrite(tree, own), "test.py", "exec")
+    guard(code, frozenset(texts))
+    exec(code, space)
 
 
 def template(value: "Any") -> "Any":
@@ -126,13 +144,12 @@ def template(value: "Any") -> "Any":
     return value
 
 
-WATCHED = {
-    "__compare__": compare, "__comparison__": comparison, "__condition__": condition, "__absence__": absence,
-    "__assertion__": Assertion, "__lenient__": Lenient, "__expected__": expected, "__cut__": cut, "__end__": end,
-    "__after__": after, "__looped__": looped, "__filled__": filled, "__zipped__": zipped, "__close__": close,
-    "__template__": template,
-}  # fmt: skip
-"""What a rewritten script calls."""
+_WATCHING: "tuple[Callable[..., Any], ...]" = (
+    compare, comparison, condition, absence, Assertion, Lenient, expected, cut, end, after, looped, filled, zipped,
+    close, template,
+)  # fmt: skip
+WATCHED = {f"__{function.__name__.lower()}__": function for function in _WATCHING}
+"""What a rewritten script calls, by the names that ``rewriting.calls_of`` gives them."""
 
 
 def prepare(tree: ast.Module, names: "list[str]") -> None:
@@ -153,21 +170,12 @@ def prepare(tree: ast.Module, names: "list[str]") -> None:
     )
 
 
-def described(value: "Any") -> str:
-    """A value for a verdict; nothing is asked of the program."""
-    evidence.ended = True
-    return f"a {value.kind_}" if isinstance(value, Handle) else shown(value)
-
-
-DESCRIBE.append(described)
-
-
 def verdict_of(error: BaseException) -> str:
     """The verdict where the script ended with an exception."""
     if error is state.raised:
         return "raised"
     if isinstance(error, AssertionError):
-        return f"failed {rule.difference or f'is false for {described(state.returned)}'}"
+        return f"failed {failure()}"
     detail = f"{type(error).__name__}: {error}"[:MAX_DETAIL]
     if isinstance(error, CannotSend | ImportError) or not state.calls:
         return f"broken {detail}"
@@ -194,6 +202,7 @@ gc.freeze()  # a fork then does not copy the pages of these objects
 
 def report(judge: "Callable[[dict[str, Any]], str]", verdict_of: "Callable[[BaseException], str]") -> None:
     """Judge the test on stdin, and report on descriptor 3. A refusal is final, whatever the test does afterwards."""
+    # Off while the runner is loaded, so that its forks share its pages.
     gc.enable()
     _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)  # a program may end at any time
     with open(0, "rb", closefd=False) as stdin:
@@ -207,15 +216,17 @@ def report(judge: "Callable[[dict[str, Any]], str]", verdict_of: "Callable[[Base
             raise
         except BaseException as error:
             said = verdict_of(error)
+        # What the test cannot send is its own fault, whatever it made of the exception; a refusal comes first.
         if state.unsendable:
             said = f"broken {state.unsendable}"
         said = state.final or said
+        # The program raises its exception again and ends by it, with its own traceback.
         if said == "raised":
             send("!")
     except Refused:
         said = state.final
     write_all(REPORT, said.encode(errors="replace"))
-    os._exit(0)
+    os._exit(0)  # without what the test registered with atexit
 
 
 def main() -> None:

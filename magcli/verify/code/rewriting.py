@@ -32,6 +32,11 @@ def must_assert(tree: ast.Module) -> bool:
     return any(isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant) for node in ast.walk(tree))
 
 
+def names_class(name: str) -> bool:
+    """Whether a name is that of a class: with a capital at first, and unlike a constant without an underscore."""
+    return name[:1].isupper() and "_" not in name
+
+
 def calls_of(function: str, *arguments: ast.expr) -> ast.Call:
     """A call of a watching function."""
     return ast.Call(ast.Name(f"__{function}__", ast.Load()), list(arguments), [])
@@ -42,11 +47,17 @@ def statement(function: str, *arguments: ast.expr) -> ast.Expr:
     return ast.Expr(calls_of(function, *arguments))
 
 
+def within(function: str, body: "list[ast.stmt]") -> ast.With:
+    """Statements in the context of a watching function."""
+    return ast.With([ast.withitem(calls_of(function))], body)
+
+
 class Watched(ast.NodeTransformer):
     """Replaces comparisons and what may skip asserts; ``of_program`` are the names that have values of the program."""
 
     def __init__(self, of_program: "set[str]") -> None:
         self._of_program, self._count = of_program, 0
+        # How many conditions of asserts, and bodies of ``try``, are around the node that is visited.
         self._conditions, self._tries = 0, 0
 
     # ---- asserts ----
@@ -85,14 +96,16 @@ class Watched(ast.NodeTransformer):
         self._conditions += asserts
         self.generic_visit(node)
         self._conditions -= asserts
+        # A failing assertion of a suite ends its test anyway, unless the test may catch it.
         if asserts and (self._tries or not is_of_suite):
-            return ast.With([ast.withitem(calls_of("assertion"))], [node])
+            return within("assertion", [node])
         return node
 
     # ---- what may skip them ----
 
     def visit_Try(self, node: ast.Try) -> ast.Try:
         """Handlers note that they were entered, and ``AssertionError`` may be caught by its name."""
+        # Before the body is rewritten, which hides its asserts.
         may_skip, expects = has_asserts(node.body), has_failures([*node.body, *node.orelse])
         catches = any(names_assertion_error(handler.type) for handler in node.handlers)
         self._tries += 1
@@ -106,7 +119,7 @@ class Watched(ast.NodeTransformer):
             if may_skip and not asserts:
                 handler.body.insert(0, statement("cut"))
         if catches:
-            node.body = [ast.With([ast.withitem(calls_of("lenient"))], node.body)]
+            node.body = [within("lenient", node.body)]
         return node
 
     def visit_With(self, node: ast.With) -> "ast.AST | list[ast.stmt]":
@@ -117,15 +130,17 @@ class Watched(ast.NodeTransformer):
         may_skip = has_asserts(node.body) and not expects
         self.generic_visit(node)
         if catches:
-            node.body = [ast.With([ast.withitem(calls_of("lenient"))], node.body)]
+            node.body = [within("lenient", node.body)]
         if not may_skip:
             return node
+        # The context has swallowed an exception if "after" is reached without "end".
         site = self._site()
         node.body.append(statement("end", site))
         return [node, statement("after", site)]
 
     def visit_For(self, node: ast.For) -> ast.For:
         """A loop with asserts over elements of the program must have one."""
+        # How many elements a list of the script's own has says nothing of the program.
         looks = self._is_own(node.iter) and has_asserts(node.body, failures=True)
         self.generic_visit(node)
         if looks:
@@ -149,12 +164,14 @@ class Watched(ast.NodeTransformer):
         self.generic_visit(node)
         compares = name in CLOSE or name.startswith("assert_")
         match node:
+            # With the flags the watching zip knows which iterables may end first.
             case ast.Call(ast.Name("zip"), args, []) if is_mixed and not has_stars(args):
                 flags = ast.Tuple([ast.Constant(flag) for flag in own], ast.Load())
                 return calls_of("zipped", flags, *args)
             case ast.Call(_, [_, _, *_]) if compares and own[0] != own[1]:
                 node.args = [node.func, ast.Constant(own[0]), *node.args]
                 node.func = ast.Name("__close__", ast.Load())
+            # str.format(f(1), x) and f(1).format(x)
             case ast.Call(ast.Attribute(ast.Name("str"), "format" | "format_map"), [template, *_]) if own[0]:
                 node.args[0] = calls_of("template", template)
             case ast.Call(ast.Attribute(receiver, "format" | "format_map")) if own_receiver:
@@ -165,9 +182,11 @@ class Watched(ast.NodeTransformer):
         """Have ``all`` or ``any`` note whether there was an element of the program."""
         match node:
             case ast.Call(_, [ast.GeneratorExp(_, generators) | ast.ListComp(_, generators)]):
+                # all(x > 0 for x in f(1))
                 for generator in generators:
                     if self._is_own(generator.iter):
                         generator.iter = calls_of("looped", self._site(), generator.iter)
+            # all(f(1)), then np.all(f(1)), then f(1).all()
             case ast.Call(ast.Name(), [argument]) if self._is_own(argument):
                 node.args = [calls_of("looped", self._site(), argument)]
             case ast.Call(ast.Attribute(), [argument, *_]) if self._is_own(argument):
@@ -178,6 +197,7 @@ class Watched(ast.NodeTransformer):
     def _look_at_subject(self, node: ast.Call) -> None:
         """Have a set or text of the program that must be a part of an expected one note whether it is empty."""
         match node:
+            # f(1).issubset(expected), and the reverse for the others: expected.issuperset(f(1))
             case ast.Call(ast.Attribute(receiver, "issubset"), [argument]):
                 if self._is_own(receiver) and not self._is_own(argument):
                     node.func.value = calls_of("filled", self._site(), receiver)  # type: ignore[attr-defined]
@@ -212,8 +232,8 @@ class Watched(ast.NodeTransformer):
                 right = ast.NamedExpr(ast.Name(name, ast.Store()), right)
                 following = ast.Name(name, ast.Load())
             operation = ast.Constant(type(sign).__name__)
-            from_left, from_right = ast.Constant(own[number]), ast.Constant(own[number + 1])
-            parts.append(calls_of("compare", operation, left, right, from_left, from_right))
+            flags = map(ast.Constant, own[number : number + 2])
+            parts.append(calls_of("compare", operation, left, right, *flags))
             left = following
         return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
 
@@ -291,6 +311,7 @@ def has_failures(nodes: "Sequence[ast.stmt]") -> bool:
 def statements(nodes: "Iterable[ast.AST]") -> "list[ast.AST]":
     """Statements and those within them, without the bodies of functions and classes."""
     every: list[ast.AST] = []
+    # Last in, first out: the order does not matter to the callers.
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
@@ -323,6 +344,12 @@ def exceptions_in(tree: ast.AST) -> "list[ast.expr]":
 def names_in(node: ast.AST) -> "list[str]":
     """The names in a syntax tree."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def called_functions(node: ast.AST) -> "set[str]":
+    """The names that are called as such in a syntax tree, not as attributes."""
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+    return {call.func.id for call in calls if isinstance(call.func, ast.Name)}
 
 
 def names_in_all(nodes: "Iterable[ast.AST]") -> "list[str]":
@@ -368,6 +395,7 @@ def bound_to_program(node: ast.AST, names: "set[str]", functions: "dict[str, ast
             return names_in(changed)
         case ast.With(items) if any(mentions(item.context_expr, names) for item in items):
             return names_in_all(item.optional_vars for item in items if item.optional_vars)
+        # A decorator with values of the program, such as ``parametrize``, passes them on.
         case ast.FunctionDef(name, signature) if any(mentions(part, names) for part in node.decorator_list):
             return [name, *parameters(signature)]
         case ast.FunctionDef(name) if any(mentions(part, names) for part in node.body):

@@ -26,7 +26,7 @@ from magcli.errors import DataError
 from magcli.verify.code import compiler
 from magcli.verify.code.cases import Call, Case
 from magcli.verify.code.compiler import command, sources
-from magcli.verify.code.outputs import MAX_EXCERPT, Comparison, NotPlain, Other, decode, difference, shown
+from magcli.verify.code.outputs import Comparison, NotPlain, Other, decode, difference, shortened, shown
 from magcli.verify.code.stdin_cases import StdinCase
 from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, last_line, printable
 from magcli.verify.types import Fault
@@ -34,7 +34,6 @@ from magcli.verify.types import Fault
 RIGHT, WRONG = 42, 43
 CHECKER_LIMITS = Limits(cpu=10.0, memory=1 << 30)
 _OUT_OF_MEMORY = (b"MemoryError", b"std::bad_alloc")
-# Addresses of objects, which differ in every run.
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,16}\b")
 _lock = threading.Lock()
 
@@ -74,6 +73,7 @@ def _accepts(outcome: Outcome) -> bool:
 
 def _checker_binary(source: str, sandbox: Sandbox) -> Path:
     """The checker's binary, compiled once per process."""
+    # Threads of the same problem ask for it at once.
     with _lock:
         made = Path(_folder().name, f"{hash(source):x}")
         if not made.exists() and (fault := compiler.build(source, sandbox, made)):
@@ -152,14 +152,15 @@ def check_output(
 
 def _parse_report(report: bytes, token: str, case: Call) -> bytes | Fault:
     """The text of a value. The token distinguishes it from the program's own writes to descriptor 3."""
+    called = shortened(case.source)
     if len(report) > MAX_VALUE:
-        return Fault("output-limit", f"{_source_excerpt(case)} is a value of more than {MAX_VALUE >> 20} MiB")
+        return Fault("output-limit", f"{called} is a value of more than {MAX_VALUE >> 20} MiB")
     echoed_token, _, said = report.partition(b" ")
     if echoed_token != token.encode():
-        return Fault("runtime-error", f"{_source_excerpt(case)} ended the program")
+        return Fault("runtime-error", f"{called} ended the program")
     word, _, text = said.partition(b" ")
     if word == b"no":
-        return Fault("wrong-answer", f"{_source_excerpt(case)} is a {printable(text)}, which is not plain data")
+        return Fault("wrong-answer", f"{called} is a {printable(text)}, which is not plain data")
     return text
 
 
@@ -176,7 +177,7 @@ def _check_value(text: bytes, case: Call, rule: Comparison) -> Fault | None:
         said = f" cannot be read: {printable(str(error).encode())}"
     except RecursionError:
         said = " is nested too deep to compare"
-    return Fault("wrong-answer", _source_excerpt(case) + said)
+    return Fault("wrong-answer", shortened(case.source) + said)
 
 
 def fault_of(outcome: Outcome, limits: Limits) -> Fault | None:
@@ -184,7 +185,8 @@ def fault_of(outcome: Outcome, limits: Limits) -> Fault | None:
 
     The text is the same in every run: it has no measured times, and no addresses of objects.
     """
-    last = _ADDRESS.sub("0x...", last_line(outcome.stderr))
+    last = without_addresses(last_line(outcome.stderr))
+    # Limits first: a program that is killed at one has a signal or an exit code, too.
     match outcome.status:
         case "lost":
             return Fault("infra-error", f"the sandbox was lost: {last}")
@@ -200,6 +202,7 @@ def fault_of(outcome: Outcome, limits: Limits) -> Fault | None:
         return Fault("compile-error", last)
     if outcome.status == "exited" and outcome.code == 0:
         return None
+    # At the end of stderr, where the exception that ended the program is.
     if any(word in outcome.stderr[-4096:] for word in _OUT_OF_MEMORY):
         return Fault("memory-limit", f"refused more than {limits.memory >> 20} MiB: {last}")
     ended = f"exit code {outcome.code}" if outcome.status == "exited" else _signal_name(outcome.code)
@@ -213,5 +216,6 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _source_excerpt(case: Call) -> str:
-    return case.source if len(case.source) <= MAX_EXCERPT else case.source[:MAX_EXCERPT] + "..."
+def without_addresses(text: str) -> str:
+    """A message without the addresses of objects, which differ in every run."""
+    return _ADDRESS.sub("0x...", text)

@@ -1,13 +1,11 @@
 """Names that a test's script may use without importing them. Read by magcli, and inside the judge's sandbox."""
 
-MODULES = {
-    "np": "numpy", "numpy": "numpy",
-    "math": "math", "re": "re", "itertools": "itertools", "collections": "collections", "string": "string",
-    "json": "json", "random": "random", "functools": "functools", "heapq": "heapq", "bisect": "bisect", "copy": "copy",
-    "operator": "operator", "datetime": "datetime", "fractions": "fractions", "decimal": "decimal",
-    "statistics": "statistics", "typing": "typing", "os": "os", "sys": "sys",
-}  # fmt: skip
-"""Modules that a script may use without importing them."""
+_MODULES = (
+    "numpy", "math", "re", "itertools", "collections", "string", "json", "random", "functools", "heapq", "bisect",
+    "copy", "operator", "datetime", "fractions", "decimal", "statistics", "typing", "os", "sys",
+)  # fmt: skip
+MODULES = {"np": "numpy", **{name: name for name in _MODULES}}
+"""Modules that a script may use without importing them, by the names that they have in it."""
 MEMBERS = {
     **dict.fromkeys(["Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"], "collections"),
     **dict.fromkeys(["isclose", "inf", "nan"], "math"),

@@ -6,18 +6,17 @@ fork of it. It runs no test itself, so nothing of a test is left in it.
 
 import json
 import os
-import re
 import socket
 import threading
 import weakref
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from magcli.errors import DataError
+from magcli.verify.code.compiler import script_source
 from magcli.verify.code.outputs import Comparison
-from magcli.verify.code.runs import MAX_VALUE, fault_of
+from magcli.verify.code.runs import MAX_VALUE, fault_of, without_addresses
 from magcli.verify.code.scripts import Script
 from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, printable
 from magcli.verify.sandbox.program import attempt_often, finish_together
@@ -35,8 +34,6 @@ LIBRARY_VALUES = "library_values.py"
 """The driver's converters of values of the standard library and numpy, for suites."""
 JUDGE_MEMORY = 128 << 20
 """Bytes that a judge has in any case: of its own, numpy, and one value of the largest size."""
-# Addresses of objects, which differ in every run.
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,16}\b")
 _LIMITS = ("cpu-limit", "wall-limit", "memory-limit", "output-limit")
 _of_thread = threading.local()
 
@@ -46,7 +43,7 @@ class _WarmJudge:
 
     def __init__(self, sandbox: Sandbox, *, of_suites: bool) -> None:
         names = SUITE_FILES if of_suites else FILES
-        files: dict[str, bytes | Path] = {name: _source(name) for name in names}
+        files: dict[str, bytes | Path] = {name: script_source(name) for name in names}
         self.program = sandbox.warm_program(SUITE_REFEREE if of_suites else REFEREE, files)
         weakref.finalize(self, _stop, self.program, os.getpid())
 
@@ -59,21 +56,12 @@ def _stop(program: Program, owner: int) -> None:
 
 def warm_judge(sandbox: Sandbox, *, of_suites: bool = False) -> Program:
     """The judge of this thread, which starts at its first test."""
+    # A forked process has the dictionary but not the runners, which belong to its parent.
     judges: dict[tuple[int, Sandbox, bool], _WarmJudge] = _of_thread.__dict__.setdefault("judges", {})
     key = os.getpid(), sandbox, of_suites
     if key not in judges:
         judges[key] = _WarmJudge(sandbox, of_suites=of_suites)
     return judges[key].program
-
-
-@cache
-def _source(name: str) -> bytes:
-    return Path(__file__).with_name(name).read_bytes()
-
-
-def judge_of(script: Script, sandbox: Sandbox) -> Program:
-    """The judge of this thread for a script."""
-    return warm_judge(sandbox, of_suites=script.suite is not None)
 
 
 def judge_script(program: Program, script: Script, limits: Limits, rule: Comparison, sandbox: Sandbox) -> Fault | None:
@@ -83,7 +71,12 @@ def judge_script(program: Program, script: Script, limits: Limits, rule: Compari
 
     Raises DataError if the script itself is broken.
     """
-    said, ran, judged = attempt_often(lambda: run_script(program, judge_of(script, sandbox), script, limits, rule))
+
+    def attempt() -> tuple[str, Outcome, Outcome]:
+        judge = warm_judge(sandbox, of_suites=script.suite is not None)
+        return run_script(program, judge, script, limits, rule)
+
+    said, ran, judged = attempt_often(attempt)
     return verdict_of(said, ran, judged, script, limits)
 
 
@@ -96,13 +89,15 @@ def run_script(
     request = f"{script.names[0]}\n{' '.join(script.supplied)}\n".encode()
     if script.suite is not None:
         asked |= script.suite._asdict() | {"excerpt": script.excerpt}
-        request += _source(LIBRARY_VALUES)
+        request += script_source(LIBRARY_VALUES)
     ours, theirs = socket.socketpair()
+    # Both ends are closed here once the runners have them, so that each side sees the end of the other.
     with ours, theirs:
         serving = program.begin(request, limits, theirs.fileno())
         if isinstance(serving, Outcome):
             return "", serving, Outcome("exited")
         try:
+            # The judge mostly waits for the program, whose own clock ends both.
             judge_limits = replace(limits, memory=max(limits.memory, JUDGE_MEMORY), waits=True)
             judging = judge.begin(json.dumps(asked).encode(), judge_limits, ours.fileno())
         except BaseException:
@@ -132,11 +127,13 @@ def verdict_of(said: str, ran: Outcome, judged: Outcome, script: Script, limits:
     if word == "broken":
         raise DataError(f"a test is a bad test: {printable(detail.encode())}")
     if word == "failed":
-        shown = _ADDRESS.sub("0x...", printable(detail.encode(errors="replace")))
+        shown = without_addresses(printable(detail.encode(errors="replace")))
+        # "f(1) is false for 2", but "f(1): expected 1, got 2".
         joined = " " if shown.startswith(("is ", "cannot ")) else ": "
         return Fault("wrong-answer", f"{script.excerpt}{joined}{shown}")
     if word == "too-large":
         return Fault("output-limit", f"{script.excerpt} is a value of more than {MAX_VALUE >> 20} MiB")
+    # "passed" of a program that has crashed since; "raised", and "ended" with an exit code.
     if word == "passed" or ended is not None:
         return ended
     return Fault("runtime-error", f"{script.excerpt} ended the program")

@@ -10,7 +10,6 @@ the function's value, the row's entry point or other tests must resolve them.
 
 import ast
 import builtins
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,11 +18,18 @@ from typing import Any, NamedTuple, TypeVar
 from magcli.errors import DataError
 from magcli.verify.code import suites
 from magcli.verify.code.executors import executes_values
-from magcli.verify.code.outputs import MAX_EXCERPT
-from magcli.verify.code.rewriting import exceptions_in, mentions, names_in, names_of_program
+from magcli.verify.code.outputs import shortened
+from magcli.verify.code.rewriting import (
+    called_functions,
+    exceptions_in,
+    mentions,
+    names_class,
+    names_in,
+    names_of_program,
+)
 from magcli.verify.code.script_library import MEMBERS, MODULES, OWN
 from magcli.verify.code.stdin_cases import StdinCase, check_columns, stdin_case
-from magcli.verify.code.syntax import SUPPLIED, parsed, quote, root_of
+from magcli.verify.code.syntax import SUPPLIED, json_value, parsed, quote, root_of
 
 _KNOWN = frozenset((*vars(builtins), *MODULES, *MEMBERS, *OWN, *SUPPLIED))
 """Names that no program has to define."""
@@ -81,6 +87,7 @@ def parse_all(
 
     Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
     """
+    # The name that one test leaves open another one may resolve, so all tests are read first.
     names = names_of_problem(tests) if problem_names is None else problem_names
     parsed: list[StdinCase | Parsed] = []
     for number, test in enumerate(tests, 1):
@@ -118,6 +125,7 @@ def names_of_problem(tests: Sequence[Mapping[str, Any]], entry_point: str = "") 
 def _candidates_of(source: str) -> tuple[str, ...]:
     try:
         tree = parsed(source)
+        # Without known names: they are what is to be derived.
         if suites.is_suite(tree):
             names, _ = _names_of_suite(tree, frozenset())
         else:
@@ -181,6 +189,7 @@ def _names_of_suite(tree: ast.Module, problem_names: frozenset[str]) -> tuple[li
     modules = suites.program_modules(tree, problem_names, unknown)
     imported, aliases = suites.imported_names(tree, modules)
     asked = [name for name in free if name in problem_names]
+    # What nobody defines is the program's, too, unless that is known otherwise: then the suite is incomplete.
     others = [name for name in unknown if name not in asked]
     # A star may bring in any unknown name.
     is_certain = bool(asked or imported) and not suites.imports_all(tree, modules)
@@ -202,15 +211,13 @@ def _expected(output: str, problem_names: frozenset[str]) -> str:
     try:
         node = ast.parse(output.strip(), mode="eval").body
         defined = _KNOWN - problem_names
+        # Only names that are no call of the program: it must not judge itself.
         if defined.issuperset(names_in(node)):
             return ast.unparse(node)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
     # JSON, whose true and null are unknown names in Python
-    try:
-        return repr(json.loads(output))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"the expected value {quote(output)} is neither Python nor JSON") from error
+    return repr(json_value(output))
 
 
 # ---- names ----
@@ -225,6 +232,7 @@ def resolve_names(tree: ast.Module, problem_names: frozenset[str]) -> list[str]:
     if not candidates:
         raise ValueError("nothing is called")
     names = [name for name in candidates if name in problem_names] or _asked_for(tree, candidates)
+    # Several are not ambiguous if it is the problem that defines them.
     if len(names) > 1 and not problem_names.intersection(names):
         raise ValueError(f"it is not known which of {', '.join(names)} the problem asks for")
     others = [name for name in candidates if name not in names and name not in _KNOWN]
@@ -232,7 +240,7 @@ def resolve_names(tree: ast.Module, problem_names: frozenset[str]) -> list[str]:
     helpers = _called_with_values(tree, names)
     for name in others:
         # An unknown class is the program's, unless it is called with values of the program.
-        must_be_known = not _names_class(name) or name in helpers
+        must_be_known = not names_class(name) or name in helpers
         if name in elsewhere and must_be_known:
             raise ValueError(f"{name!r} is neither the problem's own nor known here")
     return names + others
@@ -242,26 +250,23 @@ def _asked_for(tree: ast.Module, candidates: list[str]) -> list[str]:
     """The candidates that the problem may ask for: functions rather than classes, and no exceptions."""
     exceptions = {name for kind in exceptions_in(tree) for name in names_in(kind)}
     asked = [name for name in candidates if name not in exceptions] or candidates
-    functions = [name for name in asked if not _names_class(name)]
+    functions = [name for name in asked if not names_class(name)]
+    # In ``is_right(f(2))`` either name could be a helper of the test.
     helpers = _called_with_values(tree, functions).intersection(candidates)
     return functions if len(functions) == 1 and not helpers else asked
 
 
 def _called_with_values(tree: ast.Module, names: Sequence[str]) -> set[str]:
     """The functions and classes that are called with values of the problem's functions, such as ``is_right(f(2))``."""
-    of_program = names_of_program(tree, [name for name in names if not _names_class(name)])
+    functions = [name for name in names if not names_class(name)]
+    of_program = names_of_program(tree, functions)
     called: set[str] = set()
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        if any(mentions(argument, of_program) for argument in (*node.args, *node.keywords)):
-            called.add(_root(node))
+        match node:
+            case ast.Call(_, args, keywords):
+                if any(mentions(argument, of_program) for argument in (*args, *keywords)):
+                    called.add(root_of(node))
     return called - {*names}
-
-
-def _names_class(name: str) -> bool:
-    """Whether a name is that of a class."""
-    return name[:1].isupper() and "_" not in name
 
 
 def _names_outside_arguments(tree: ast.Module, names: Sequence[str]) -> set[str]:
@@ -271,18 +276,10 @@ def _names_outside_arguments(tree: ast.Module, names: Sequence[str]) -> set[str]
     """
     inside: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _root(node) in names:
+        if isinstance(node, ast.Call) and root_of(node) in names:
             for argument in (*node.args, *node.keywords):
                 inside.update(map(id, ast.walk(argument)))
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inside}
-
-
-def _root(call: ast.Call) -> str:
-    """The name at the root of a call; empty if there is none."""
-    try:
-        return root_of(call)
-    except ValueError:
-        return ""
 
 
 def _candidates(tree: ast.Module) -> list[str]:
@@ -292,11 +289,8 @@ def _candidates(tree: ast.Module) -> list[str]:
     unknown = [name for name in used if name not in _KNOWN]
     if unknown:
         return unknown
-    called = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(ast.Name(name)):
-                called.add(name)
+    # Some problems ask for a function that Python has, such as ``reduce`` or ``sum``.
+    called = called_functions(tree)
     called_in_order = [name for name in used if name in called]
     of_library = [name for name in called_in_order if name in MEMBERS]
     return of_library or [name for name in called_in_order if name in vars(builtins)]
@@ -316,12 +310,11 @@ def _bound(tree: ast.AST) -> set[str]:
         match node:
             case ast.Name(name, ast.Store()) | ast.arg(name) | ast.ExceptHandler(name=str(name)):
                 bound.add(name)
-            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.AsyncFunctionDef(name):
+            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.AsyncFunctionDef(name) | ast.alias(_, str(name)):
                 bound.add(name)
+            # ``import os.path`` binds ``os``.
             case ast.alias(name, None):
                 bound.add(name.partition(".")[0])
-            case ast.alias(_, str(name)):
-                bound.add(name)
     return bound
 
 
@@ -334,7 +327,7 @@ def _check_statements(tree: ast.Module, names: Sequence[str]) -> None:
         raise ValueError("it asserts nothing")
     if executes_values(tree, names):
         raise ValueError("it executes what the program returns, which could then decide on itself")
-    functions = [name for name in names if not _names_class(name)]
+    functions = [name for name in names if not names_class(name)]
     for node in ast.walk(tree):
         match node:
             case ast.Compare(one, [ast.Eq() | ast.Is()], [other]) if mentions(one, functions):
@@ -348,7 +341,7 @@ def _asserts(node: ast.AST) -> bool:
     """Whether a node can fail the test: an assert of more than a constant, ``raise``, or an assertion of a library."""
     match node:
         case ast.Assert(test):
-            return not isinstance(test, ast.Constant) or not test.value
+            return not isinstance(test, ast.Constant) or not test.value  # "assert False" fails where it is reached
         case ast.Raise():
             return True
         case ast.Call(ast.Attribute(attr=name)):
@@ -367,4 +360,4 @@ def _excerpt(tree: ast.Module, names: Sequence[str]) -> str:
             text = ast.unparse(test)
         case _:
             text = "the script"
-    return text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "..."
+    return shortened(text)

@@ -34,6 +34,7 @@ def start() -> None:
 def prepare(space: "dict[str, object]") -> None:
     """Add what a program that runs in ``space`` may expect."""
     folder = posix.getcwd()
+    # Absolute, as usual since Python 3.9; the packages lie beside the program's folder.
     space["__file__"] = f"{folder}/program.py"
     sys.path.append(f"{folder.rpartition('/')[0]}/packages")
     vars(builtins).update(exit=leave, quit=leave, help=explain)
@@ -45,6 +46,7 @@ def binds(tree: object, name: str) -> bool:
     while waiting:
         node = waiting.pop()
         kind = type(node).__name__
+        # By the names of its types, without importing ``ast``.
         if kind in ("FunctionDef", "ClassDef", "AsyncFunctionDef") and node.name == name:  # type: ignore[attr-defined]
             return True
         if kind == "alias" and (node.asname or node.name) == name:  # type: ignore[attr-defined]
@@ -65,6 +67,7 @@ def execute(source: bytes, space: "dict[str, object]") -> None:
     try:
         exec(source, space)  # not by compile(), which would first create the types of the syntax tree: 1.3 ms
     except BaseException as error:
+        # Nothing of the program is in the traceback: it did not compile.
         if error.__traceback__ is None or error.__traceback__.tb_next is None:
             posix.write(REPORT, NOT_PYTHON)
         name_refusal(error, space)
@@ -99,6 +102,7 @@ def name_refusal(error: BaseException, space: "dict[str, object]") -> None:
             call, modules = refused_call(error, space)
         except Exception:  # the program may have changed anything that this reads
             return
+        # Such a module fails with other numbers than EPERM, too.
         processes = any(module.startswith(PROCESS_MODULES) for module in modules)
         if call and (processes or call.rpartition(".")[2] in PROCESS_CALLS):
             error.add_note(f"processes are not allowed: {call}")
@@ -115,6 +119,7 @@ def refused_call(error: OSError, space: "dict[str, object]") -> "tuple[str, list
     modules: list[str] = []
     while trace:
         code, module_globals = trace.tb_frame.f_code, trace.tb_frame.f_globals
+        # The program's own frame starts over: only what it called last counts.
         if module_globals is space:
             call, modules = text_at(code, trace.tb_lasti, source), []
         elif call is not None:
@@ -127,6 +132,7 @@ def refused_call(error: OSError, space: "dict[str, object]") -> "tuple[str, list
 
 def text_at(code: "CodeType", instruction: int, source: bytes) -> str:
     """The name of the callee at an instruction, as written in the source; empty if it has none."""
+    # An instruction takes two bytes.
     line, _, start, end = list(code.co_positions())[instruction // 2]
     lines = source.split(b"\n")
     text = lines[line - 1][start:end].partition(b"(")[0].decode(errors="replace").strip() if line else ""

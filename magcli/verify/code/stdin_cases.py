@@ -39,4 +39,5 @@ def stdin_case(test: Mapping[str, Any]) -> StdinCase:
 
 
 def _bytes(text: str) -> bytes:
+    # JSON can spell lone surrogates, which UTF-8 proper lacks.
     return text.encode(errors="surrogatepass")

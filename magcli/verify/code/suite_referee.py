@@ -18,12 +18,12 @@ from types import GeneratorType, ModuleType, UnionType
 
 from magcli.verify.code import proxies
 from magcli.verify.code.comparing import compare, rule
-from magcli.verify.code.guarding import guard
 from magcli.verify.code.handles import Handle, Named, is_instance
 from magcli.verify.code.proxies import READERS, STANDINS, ask, receive, send, state
 from magcli.verify.code.pytest_standin import Unsupported, made_module
-from magcli.verify.code.reaching import reached, unreached
-from magcli.verify.code.referee import WATCHED, described, library, prepare, report
+from magcli.verify.code.reaching import described, reached, verdict_at_end
+from magcli.verify.code.referee import WATCHED, execute, library, prepare, report
+from magcli.verify.code.rewriting import names_in
 from magcli.verify.code.suite_rewriting import asserting_functions, rewritten_suite
 from magcli.verify.code.suite_runner import run_suite
 from magcli.verify.code.values import shown
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 NAME = "test_suite"
 """The name of the suite as a module."""
 MAX_DETAIL = 200
-FACTORIES: "dict[Any, Any]" = {
-    None: None, "int": int, "float": float, "str": str, "list": list, "dict": dict, "set": set, "bool": bool,
-    "tuple": tuple,
-}  # fmt: skip
+FACTORIES: "dict[Any, Any]" = {kind.__name__: kind for kind in (int, float, str, list, dict, set, bool, tuple)}
+FACTORIES[None] = None
 
 
 # ---- values of libraries ----
@@ -87,6 +85,7 @@ def checked_isinstance(value: "Any", kinds: "Any") -> bool:
     own = tuple(kind for kind in flat if isinstance(kind, Named))
     if own and is_instance(value, own):
         return True
+    # The answer is refused even if another class already fits: it must not depend on the order of classes.
     flat = [kind for kind in flat if kind not in own]
     for kind in flat:
         if not is_carried(kind):
@@ -141,6 +140,7 @@ def is_carried(kind: "Any") -> bool:
 
 def number_base(kind: type) -> "Any":
     """The plain type of a class of numpy's numbers; None for any other class."""
+    # The nearest base comes first: of ``int64`` it is ``integer``.
     names = [base.__name__ for base in kind.__mro__ if base.__name__ in NUMBERS_OF_NUMPY]
     return NUMBERS_OF_NUMPY[names[0]] if names else None
 
@@ -167,6 +167,7 @@ def assertion(function: "Any", name: str, of_first: bool = False, of_second: boo
     rule.difference = ""
     if isinstance(getattr(function, "__self__", None), unittest.TestCase) and name in OF_UNITTEST:
         return partial(OF_UNITTEST[name], of_first, of_second)
+    # numpy has its own tolerances, so it still compares once the shapes agree.
     if name in OF_NUMPY:
         return partial(checked_arrays, function, of_first)
     if name in ("raises", "assertRaises", "assertRaisesRegex"):
@@ -188,6 +189,7 @@ def expecting(function: "Any", *args: "Any", **kwargs: "Any") -> "Any":
 def expected_kind(kind: "Any") -> "Any":
     """The class of an expected exception, under which one of the program of that name is raised here."""
     if isinstance(kind, Named):
+        # The type as which ``proxies.exception_of`` raises an exception whose class has this name.
         return STANDINS.setdefault(kind.name_, type(kind.name_, (Exception,), {}))
     if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ != "builtins":
         STANDINS[kind.__name__] = kind
@@ -223,16 +225,14 @@ def checked_kind(kind: type) -> "Callable[..., None]":
     return check
 
 
-def checked_instance(of_first: bool, of_second: bool, obj: "Any", cls: "Any", msg: "Any" = None) -> None:
-    """``assertIsInstance``."""
-    if not checked_isinstance(obj, cls):
-        raise AssertionError(f"{shown_kind(obj)} is not an instance of {cls}")
+def checked_instance(wanted: bool) -> "Callable[..., None]":
+    """``assertIsInstance``, or if not ``wanted`` its opposite."""
 
+    def check(of_first: bool, of_second: bool, obj: "Any", cls: "Any", msg: "Any" = None) -> None:
+        if checked_isinstance(obj, cls) is not wanted:
+            raise AssertionError(f"{shown_kind(obj)} is {'not ' if wanted else ''}an instance of {cls}")
 
-def checked_no_instance(of_first: bool, of_second: bool, obj: "Any", cls: "Any", msg: "Any" = None) -> None:
-    """``assertNotIsInstance``."""
-    if checked_isinstance(obj, cls):
-        raise AssertionError(f"{shown_kind(obj)} is an instance of {cls}")
+    return check
 
 
 def shown_kind(value: "Any") -> str:
@@ -245,7 +245,7 @@ OF_UNITTEST: "dict[str, Callable[..., None]]" = {
     "assertNotEqual": checked_comparison("NotEq", "is"), "assertIn": checked_comparison("In", "is not in"),
     "assertNotIn": checked_comparison("NotIn", "is in"), "assertListEqual": checked_kind(list),
     "assertTupleEqual": checked_kind(tuple), "assertDictEqual": checked_kind(dict),
-    "assertIsInstance": checked_instance, "assertNotIsInstance": checked_no_instance,
+    "assertIsInstance": checked_instance(True), "assertNotIsInstance": checked_instance(False),
 }  # fmt: skip
 """Methods of ``TestCase`` that compare values of the program as an ``assert`` does."""
 OF_NUMPY = (
@@ -293,10 +293,12 @@ def of_program(name: str) -> "Any":
 def install(asked: "dict[str, Any]") -> None:
     """Make the modules that the suite imports: pytest, and the program by its names."""
     sys.modules["pytest"] = made_module()
+    # Suites end with it; here the runner finds their tests.
     unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment]
     for name in asked["modules"]:
         module = sys.modules[name] = ProgramModule(name)
         module.__all__ = asked["names"]  # type: ignore[attr-defined]
+        # import package.module
         owner, _, last = name.rpartition(".")
         if owner:
             setattr(sys.modules.setdefault(owner, ModuleType(owner)), last, module)
@@ -305,23 +307,22 @@ def install(asked: "dict[str, Any]") -> None:
 def judge_suite(asked: "dict[str, Any]") -> str:
     """Run a suite; the verdict's word and detail."""
     tree = ast.parse(asked["script"], "test.py")
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    # Before it is rewritten, which replaces the assertions.
     asserting = asserting_functions(tree)
+    # unittest and the runner of pytest's functions find the tests in it.
     module = sys.modules[NAME] = ModuleType(NAME)
     space = vars(module)
-    space |= library(used - set(asked["names"]))
+    space |= library(set(names_in(tree)) - set(asked["names"]))
     install(asked)
     bound = set(asked["own"]) & set(asked["names"])
     space |= {name: of_program(name) for name in bound}
     space |= {**WATCHED, "__checked__": assertion, "isinstance": checked_isinstance, "callable": checked_callable}
     space["pytest"] = sys.modules["pytest"]
+    # Looking at the generators costs time, and imports ``random``.
     if "seed" in asked["script"]:
         proxies.BEFORE_REQUEST.append(Seeds().pass_on)
     prepare(tree, asked["own"])
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is str}
-    code = compile(rewritten_suite(tree, asked["own"]), "test.py", "exec")
-    guard(code, frozenset(texts))
-    exec(code, space)
+    execute(tree, rewritten_suite, asked["own"], space)
     outcome = run_suite(module, asserting)
     if outcome.error is not None:
         return verdict_of(outcome.error, "" if outcome.failed == asked["excerpt"] else outcome.failed)
@@ -329,8 +330,7 @@ def judge_suite(asked: "dict[str, Any]") -> str:
         return "broken all tests are skipped"
     if not state.calls:
         return "broken it calls nothing of the program"
-    why = unreached()
-    return f"failed {why}" if why else "passed"
+    return verdict_at_end()
 
 
 def verdict_of(error: BaseException, test: str = "") -> str:

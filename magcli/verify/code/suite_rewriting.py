@@ -7,7 +7,7 @@ Runs inside the judge's sandbox. ``assert`` statements are rewritten as those of
 
 import ast
 
-from magcli.verify.code.rewriting import mentions, names_of_program, rewritten
+from magcli.verify.code.rewriting import called_functions, mentions, names_of_program, rewritten
 from magcli.verify.code.suites import SOLUTION
 
 TYPE_CHECKING = False
@@ -19,6 +19,7 @@ OWNERS = ("self", "cls")
 
 def rewritten_suite(tree: ast.Module, own: "Iterable[str]") -> ast.Module:
     """The suite, with comparisons and assertions that know which values are of the program; ``own`` are its names."""
+    # By ``self.x = f(1)`` self would be of the program, and with it all that tests assert.
     reached = names_of_program(tree, own)
     attributes = attributes_of_program(tree, reached - set(OWNERS))
     noted = Assertions(reached - set(OWNERS), attributes).visit(tree)
@@ -30,6 +31,7 @@ def attributes_of_program(tree: ast.Module, reached: "set[str]") -> "set[str]":
     attributes: set[str] = set()
     before = -1
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    # Until a round adds none: an attribute may be assigned from another one.
     while len(attributes) > before:
         before = len(attributes)
         for node in assigned:
@@ -58,6 +60,7 @@ class Assertions(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         """The call, whose function is ``__assertion__(...)`` if it asserts something."""
         self.generic_visit(node)
+        # Its first two arguments are what assertions compare.
         if name := assertion_name(node.func):
             flags = [ast.Constant(is_of_program(side, self._names, self._attributes)) for side in node.args[:2]]
             node.func = ast.Call(ast.Name("__checked__", ast.Load()), [node.func, ast.Constant(name), *flags], [])
@@ -76,6 +79,7 @@ def asserting_functions(tree: ast.Module) -> "set[str]":
     """The names of the functions and methods that assert something, themselves or by functions that they call."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     asserting = {node.name for node in functions if any(map(asserts, ast.walk(node)))}
+    # Each round adds the callers of those of the round before.
     before = 0
     while len(asserting) > before:
         before = len(asserting)
@@ -96,5 +100,5 @@ def asserts(node: ast.AST) -> bool:
 def called_names(function: ast.FunctionDef) -> "set[str]":
     """The names of the functions and methods that a function calls."""
     calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-    plain = {call.id for call in calls if isinstance(call, ast.Name)}
-    return plain | {call.attr for call in calls if isinstance(call, ast.Attribute)}
+    methods = {call.attr for call in calls if isinstance(call, ast.Attribute)}
+    return called_functions(function) | methods

@@ -6,6 +6,7 @@ and reaches an assertion if it has one; all must pass, and one must have run.
 
 import inspect
 import unittest
+from itertools import groupby
 from types import ModuleType
 
 from magcli.verify.code.comparing import rule
@@ -44,6 +45,7 @@ class Outcome:
 
     def succeed(self, name: str) -> None:
         """After a test that ended without an exception."""
+        # By the name of the function: that of a method follows the name of its class.
         if name.rpartition(".")[2] in self.asserting and not reached.asserted:
             self.fail(name, AssertionError("no assertion is reached"))
         else:
@@ -76,6 +78,7 @@ class Outcome:
 
     def addError(self, test: unittest.TestCase, error: "Any") -> None:
         """A test, or the set-up of a class or module, ended with an exception."""
+        # ``error`` is what ``sys.exc_info`` returns: type, exception, traceback.
         self.fail(name_of(test), error[1])
 
     addFailure = addError
@@ -106,6 +109,7 @@ def name_of(test: unittest.TestCase) -> str:
 def run_suite(module: ModuleType, asserting: "set[str]") -> Outcome:
     """Run all tests of an executed suite; ``asserting`` are the names of functions that assert something."""
     outcome = Outcome(asserting)
+    # unittest first, then pytest's functions and classes; the first failure ends both.
     cases = [kind for kind in classes_of(module) if issubclass(kind, unittest.TestCase)]
     loader = unittest.defaultTestLoader
     suite = unittest.TestSuite(map(loader.loadTestsFromTestCase, cases))
@@ -117,6 +121,7 @@ def run_suite(module: ModuleType, asserting: "set[str]") -> Outcome:
 
 def classes_of(module: ModuleType) -> "list[type]":
     """The classes that a suite defines, in its order."""
+    # Once each, as a class may have several names.
     values = list(dict.fromkeys(value for value in vars(module).values() if isinstance(value, type)))
     return [value for value in values if value.__module__ == module.__name__]
 
@@ -138,6 +143,7 @@ class Item:
 
 def marks_of(target: "Any") -> "list[Mark]":
     """The marks of a function, class or module."""
+    # Not those of base classes, which ``items_of`` adds.
     stated = vars(target).get(MARKS, [])
     return list(stated) if isinstance(stated, list | tuple) else [stated]
 
@@ -171,17 +177,20 @@ def run_functions(module: ModuleType, outcome: Outcome) -> None:
     try:
         if items:
             call_hook(module, "setup_module", module)
-        for number, item in enumerate(items):
+        # The tests of a class are next to each other.
+        for owner, tests in groupby(items, key=lambda item: item.owner):
             if outcome.shouldStop:
                 return
-            owner_before = items[number - 1].owner if number > 0 else None
-            owner_after = items[number + 1].owner if number + 1 < len(items) else None
-            if item.owner is not None and item.owner is not owner_before:
-                call_hook(item.owner, "setup_class", item.owner)
-            run_item(item, with_scope, outcome)
-            if item.owner is not None and item.owner is not owner_after:
+            if owner is not None:
+                call_hook(owner, "setup_class", owner)
+            for item in tests:
+                # After a failure nothing is run any more, not even the tear-down of a class that has further tests.
+                if outcome.shouldStop:
+                    return
+                run_item(item, with_scope, outcome)
+            if owner is not None:
                 with_scope.close("class")
-                call_hook(item.owner, "teardown_class", item.owner)
+                call_hook(owner, "teardown_class", owner)
         with_scope.close("module")
         if items:
             call_hook(module, "teardown_module", module)
@@ -192,6 +201,7 @@ def run_functions(module: ModuleType, outcome: Outcome) -> None:
 def call_hook(owner: "Any", name: str, *args: "Any") -> None:
     """Call a set-up or tear-down function, with as many of the arguments as it takes."""
     hook = getattr(owner, name, None)
+    # ``setup_method`` may take the test's function, or nothing.
     if hook is not None and not isinstance(hook, Fixture):
         count = len(inspect.signature(hook).parameters)
         hook(*args[:count])
@@ -200,6 +210,7 @@ def call_hook(owner: "Any", name: str, *args: "Any") -> None:
 def is_skipped(marks: "list[Mark]") -> bool:
     """Whether marks say that a test is not run, or that it is expected to fail."""
     for mark in marks:
+        # xfail without a condition always holds.
         condition = mark.args[0] if mark.args else mark.kwargs.get("condition", True)
         if mark.name == "skip":
             return True
@@ -228,6 +239,7 @@ def run_once(
     """Run a test once: set-up, fixtures, the test, tear-down."""
     outcome.start()
     try:
+        # A new object for each run, as in pytest: what a test sets on it is gone for the next.
         instance = item.owner() if item.owner else None
         owner, kind = (fixtures.module, "function") if instance is None else (instance, "method")
         call_hook(owner, f"setup_{kind}", item.function)
@@ -237,9 +249,7 @@ def run_once(
         finally:
             fixtures.close("function")
             call_hook(owner, f"teardown_{kind}", item.function)
-    except unittest.SkipTest:
-        outcome.skip(item.name)
-    except ExpectedFailure:
+    except (unittest.SkipTest, ExpectedFailure):
         outcome.skip(item.name)
     except Exception as error:
         outcome.fail(item.name, error)
@@ -247,8 +257,9 @@ def run_once(
         outcome.succeed(item.name)
 
 
-def parameter_sets(item: Item) -> "Iterator[tuple[dict[str, Any], list[Mark]]]":
+def parameter_sets(item: Item) -> "list[tuple[dict[str, Any], list[Mark]]]":
     """The parameters of each run of a test, and their marks: all combinations of its marks ``parametrize``."""
+    # From the outermost decorator inwards; its parameters vary slowest.
     sets: list[tuple[dict[str, Any], list[Mark]]] = [({}, [])]
     for mark in reversed(item.marked("parametrize")):
         if mark.kwargs.get("indirect"):
@@ -257,25 +268,23 @@ def parameter_sets(item: Item) -> "Iterator[tuple[dict[str, Any], list[Mark]]]":
         rows = mark.args[1] if len(mark.args) > 1 else mark.kwargs["argvalues"]
         names = [name.strip() for name in stated.split(",")] if isinstance(stated, str) else list(stated)
         choices = [parameters_of(names, row) for row in rows]
-        combined = []
-        for values, marks in sets:
-            for more_values, more_marks in choices:
-                combined.append(({**values, **more_values}, [*marks, *more_marks]))
-        sets = combined
-    yield from sets
+        sets = [
+            ({**values, **more_values}, [*marks, *more_marks])
+            for values, marks in sets
+            for more_values, more_marks in choices
+        ]
+    return sets
 
 
 def parameters_of(names: "list[str]", row: "Any") -> "tuple[dict[str, Any], list[Mark]]":
     """The parameters of one row of ``parametrize``, and its marks."""
-    marks: list[Mark] = []
-    if isinstance(row, Parameters):
-        values: Any = row.values
-        marks = row.marks
-    else:
-        values = (row,) if len(names) == 1 else tuple(row)
+    if not isinstance(row, Parameters):
+        # A single parameter gets the row itself, even if that is a tuple.
+        row = Parameters(row) if len(names) == 1 else Parameters(*tuple(row))
+    values = row.values
     if len(values) != len(names):
         raise ValueError(f"parametrize has {len(names)} names but {len(values)} values")
-    return dict(zip(names, values, strict=True)), marks
+    return dict(zip(names, values, strict=True)), row.marks
 
 
 class Request:
@@ -316,10 +325,11 @@ class Fixtures:
     def needed(self, item: Item, parameters: "dict[str, Any]") -> "list[str]":
         """The names of the fixtures that a test needs, themselves or by other fixtures."""
         fixtures = self.of(item)
+        # First what is used for all tests, then what marks name, then the parameters: the order of set-up.
         waiting = [name for name, one in fixtures.items() if one.autouse]
         waiting += [name for mark in item.marked("usefixtures") for name in mark.args]
         waiting += [name for name in parameters_named(item.function, bool(item.owner)) if name not in parameters]
-        needed: dict[str, None] = {}
+        needed: dict[str, None] = {}  # a set in order
         while waiting:
             name = waiting.pop(0)
             if name in needed or name == "request":
@@ -333,6 +343,7 @@ class Fixtures:
     def variants(self, item: Item, parameters: "dict[str, Any]") -> "list[dict[str, Any]]":
         """The combinations of parameters of the fixtures that a test needs, by the name of the fixture."""
         fixtures = self.of(item)
+        # The product of the parameters of its fixtures: each multiplies the runs.
         variants: list[dict[str, Any]] = [{}]
         for name in self.needed(item, parameters):
             params = fixtures[name].params
@@ -365,7 +376,9 @@ class Fixtures:
         if name in parameters:
             return parameters[name]
         one = fixtures[name]
+        # A suite is one module, so package and session are the same.
         scope = one.scope if one.scope in self._values else "module"
+        # A fixture of a class may replace one of its name, and each parameter has a value of its own.
         key = f"{name} {id(one)} {id(chosen.get(name))}"
         made = self._values[scope]
         if key not in made:
@@ -386,6 +399,7 @@ class Fixtures:
         if not inspect.isgenerator(value):
             return value
         first = next(value)
+        # None instead of StopIteration where it has no second ``yield``.
         finalizers.append(lambda: next(value, None))
         return first
 
@@ -399,6 +413,7 @@ class Fixtures:
 
 def parameters_named(function: "Callable[..., Any]", is_method: bool) -> "list[str]":
     """The names of the parameters that a test needs a value for."""
+    # Without ``self``: functions come from the class, not bound to an object.
     parameters = list(inspect.signature(function).parameters.values())[int(is_method) :]
     return [
         one.name

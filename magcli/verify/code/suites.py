@@ -9,10 +9,11 @@ The judge uses it inside its sandbox, too.
 """
 
 import ast
+import builtins
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from magcli.verify.code.rewriting import RAISING, mentions, name_of
+from magcli.verify.code.rewriting import RAISING, called_functions, mentions, name_of, names_in
 
 PROGRAM_MODULES = frozenset((
     "__main__", "answer", "candidate", "main", "module", "my_module", "my_solution", "program", "solution",
@@ -44,8 +45,8 @@ def is_suite(tree: ast.Module) -> bool:
     return bool(names) and not names & called_at_top(tree)
 
 
-def test_functions(tree: ast.Module) -> list[FunctionNode]:
-    """The test functions at the top level."""
+def test_functions(tree: ast.Module | ast.ClassDef) -> list[FunctionNode]:
+    """The test functions at the top level of a suite, or the test methods of a class."""
     return [node for node in tree.body if isinstance(node, FunctionNode) and node.name.startswith("test")]
 
 
@@ -58,7 +59,8 @@ def test_classes(tree: ast.Module) -> list[ast.ClassDef]:
         names_of_bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
         if names_of_bases & cases or any(map(is_test_case, node.bases)):
             cases.add(node.name)
-    return [node for node in classes if node.name in cases or (node.name.startswith("Test") and methods_of(node))]
+    of_pytest = [node for node in classes if node.name.startswith("Test") and test_functions(node)]
+    return [node for node in classes if node.name in cases or node in of_pytest]
 
 
 def _names_of_test_case(tree: ast.Module) -> set[str]:
@@ -76,21 +78,12 @@ def is_test_case(base: ast.expr) -> bool:
     return False
 
 
-def methods_of(node: ast.ClassDef) -> list[FunctionNode]:
-    """The test methods of a class."""
-    return [part for part in node.body if isinstance(part, FunctionNode) and part.name.startswith("test")]
-
-
 def called_at_top(tree: ast.Module) -> set[str]:
     """The names that the script's own statements call, outside of ``if __name__ == "__main__"``."""
     called: set[str] = set()
     for statement in tree.body:
-        if isinstance(statement, FunctionNode | ast.ClassDef) or _is_main_guard(statement):
-            continue
-        for part in ast.walk(statement):
-            match part:
-                case ast.Call(ast.Name(name)):
-                    called.add(name)
+        if not isinstance(statement, FunctionNode | ast.ClassDef) and not _is_main_guard(statement):
+            called |= called_functions(statement)
     return called
 
 
@@ -102,7 +95,7 @@ def excerpt(tree: ast.Module) -> str:
     """What a verdict calls a suite: its test, if it has only one."""
     names = [test.name for test in test_functions(tree)]
     for kind in test_classes(tree):
-        names += [f"{kind.name}.{test.name}" for test in methods_of(kind)]
+        names += [f"{kind.name}.{test.name}" for test in test_functions(kind)]
     return names[0] if len(names) == 1 else "the tests"
 
 
@@ -232,6 +225,7 @@ def unsupported(tree: ast.Module, own: Iterable[str]) -> str:
         own: The program's names in it.
     """
     names = frozenset(own)
+    # A fixture of the suite's own may have the name of one of pytest's.
     fixtures = {node.name for node in ast.walk(tree) if isinstance(node, FunctionNode)}
     nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
     for node in sorted(nodes, key=lambda node: node.lineno):
@@ -247,6 +241,7 @@ def _needs(node: ast.AST, own: frozenset[str], fixtures: set[str]) -> str:
         case ast.Import(aliases):
             return next((MODULES[alias.name] for alias in aliases if alias.name in MODULES), "")
         case ast.ImportFrom(module, aliases):
+            # from unittest import mock
             named = (module or "", *(f"{module}.{alias.name}" for alias in aliases))
             return next((MODULES[name] for name in named if name in MODULES), "")
         case ast.AsyncFunctionDef() | ast.Await():
@@ -262,9 +257,11 @@ def _needs(node: ast.AST, own: frozenset[str], fixtures: set[str]) -> str:
             return _needs_of_os(name)
         case ast.Attribute(ast.Name(name), attribute) if name in own and attribute.startswith("__"):
             return INSIDES
+        # f.count = 0
         case ast.Assign(targets):
             attributes = [target for target in targets if isinstance(target, ast.Attribute)]
             return INSIDES if any(mentions(target.value, own) for target in attributes) else ""
+        # Their class must exist where the judge is.
         case ast.ExceptHandler(ast.expr() as kind) | ast.ClassDef(bases=[kind]):
             return CLASSES if mentions(kind, own) else ""
         case ast.Compare(left, [ast.Is() | ast.IsNot()], [right]):
@@ -309,7 +306,7 @@ def _is_type(node: ast.expr) -> bool:
         case ast.Call(ast.Name("type")):
             return True
         case ast.Name(name):
-            return name in vars(__import__("builtins")) or name[:1].isupper()
+            return name in vars(builtins) or name[:1].isupper()
         case ast.Attribute(_, name):
             return name[:1].isupper()
     return False
@@ -326,7 +323,7 @@ def split(source: str) -> list[str]:
     tests: list[ast.AST] = [*test_functions(tree)]
     class_of: dict[int, ast.ClassDef] = {}
     for kind in classes:
-        for method in methods_of(kind):
+        for method in test_functions(kind):
             tests.append(method)
             class_of[id(method)] = kind
     if len(tests) < 2 or _is_shared(tree, classes):
@@ -376,6 +373,7 @@ def _without(source: str, nodes: Sequence[ast.AST]) -> str:
     """The source without the lines of some functions and classes."""
     dropped: set[int] = set()
     for node in nodes:
+        # The line of a function is that of ``def``, below its decorators.
         decorators = [part.lineno for part in getattr(node, "decorator_list", ())]
         first = min([node.lineno, *decorators])  # type: ignore[attr-defined]
         dropped.update(range(first, node.end_lineno + 1))  # type: ignore[attr-defined]
@@ -386,8 +384,9 @@ def _without(source: str, nodes: Sequence[ast.AST]) -> str:
 def prelude(code: str, entry_point: str, test: str) -> str:
     """What a suite may use of the code before the body of the function that it tests: imports and assignments."""
     try:
+        # The code ends with the head of the function, which needs a body.
         tree = ast.parse(f"{code.rstrip()}\n    pass\n")
-        used = {node.id for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Name)}
+        used = set(names_in(ast.parse(test)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     kept: list[ast.stmt] = []
@@ -397,7 +396,7 @@ def prelude(code: str, entry_point: str, test: str) -> str:
             continue
         if used & set(_binds(node)):
             kept.insert(0, node)
-            used |= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            used.update(names_in(node))
     return "".join(f"{ast.unparse(node)}\n" for node in kept)
 
 

@@ -1,7 +1,9 @@
 """The source of tests as syntax trees."""
 
 import ast
+import json
 from collections.abc import Mapping
+from typing import Any
 
 from magcli.errors import DataError
 
@@ -22,16 +24,25 @@ def quote(source: str) -> str:
     return repr(source if len(source) <= 80 else source[:80] + "...")
 
 
+def json_value(text: str) -> Any:
+    """The value of an expected value that is JSON. Raises DataError if it is not."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"the expected value {quote(text)} is neither Python nor JSON") from error
+
+
 def root_of(node: ast.expr) -> str:
-    """The name at the root of a chain of calls, attributes and subscripts. Raises ValueError if there is none."""
+    """The name at the root of a chain of calls, attributes and subscripts; empty if there is none."""
     match node:
+        # list_values(f(1)) is the value of f.
         case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
             return root_of(inner)
         case ast.Call(inner) | ast.Attribute(inner) | ast.Subscript(inner):
             return root_of(inner)
         case ast.Name(name):
             return name
-    raise ValueError(f"{quote(ast.unparse(node))} is not just a call")
+    return ""
 
 
 class SubstituteNames(ast.NodeTransformer):

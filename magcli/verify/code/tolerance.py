@@ -6,7 +6,6 @@ were made by printing one solution's decimals do not say so. Integers are never 
 
 import re
 from collections.abc import Iterable
-from fractions import Fraction
 
 USUAL = 1e-6
 """The tolerance where decimals are printed with more places than rounding them asks for."""
@@ -45,6 +44,7 @@ def decimal_comparison(outputs: Iterable[str], statement: str = "") -> str:
         return f"floats:{max(stated, rounding):g}"
     if max(places) >= FULL_PRECISION:
         return f"floats:{USUAL:g}"
+    # Few outputs can have equally many places by chance.
     if not are_equally_long or len(places) < MIN_ROUNDED or _EXACTLY.search(statement):
         return ""
     return f"decimals:{places[0]}"
@@ -56,7 +56,7 @@ def stated_tolerance(statement: str) -> float | None:
         if not _ABOUT_ERRORS.search(sentence):
             continue
         if power := _POWER.search(sentence):
-            return float(Fraction(1, 10 ** int(power[1])))
+            return float(f"1e-{power[1]}")
         if number := _NUMBER.search(sentence):
             return float(number[0])
     return None

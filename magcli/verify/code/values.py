@@ -10,7 +10,6 @@ It imports nothing of magcli, because the judge of asserts uses it inside its sa
 """
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,17 +63,19 @@ def decode(text: bytes, decoders: Mapping[str, Callable[[Any], Any]] | None = No
     Raises NotPlain if it has none, is nested too deep, or its keys collide too often.
     """
     readers = DECODERS if decoders is None else decoders
+    # Of the whole value, which may have many collections.
     collided = 0
 
     def decode_object(pairs: list[tuple[str, Any]]) -> Any:
         nonlocal collided
-        ((tag, content),) = pairs
+        ((tag, content),) = pairs  # an object with one key; ValueError for any other
         if tag in ("set", "frozenset", "dict"):
             collided += collisions(content if tag != "dict" else [key for key, _ in content])
             if collided > MAX_COLLISIONS:
                 raise NotPlain("too many keys collide")
         return readers[tag](content)
 
+    # The hook is called from the inside out, so the contents are decoded already.
     try:
         value: Plain = json.loads(text, object_pairs_hook=decode_object)
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
@@ -86,6 +87,7 @@ def collisions(keys: Sequence[Any]) -> int:
     """Comparisons that a set or dict of the keys costs beyond one per key; 0 for few keys."""
     if len(keys) <= 32:
         return 0
+    # Inserting n keys of one hash compares each with those before it: about n squared.
     return sum(count**2 for count in Counter(map(hash, keys)).values() if count > 1)
 
 
@@ -105,6 +107,7 @@ def _decimal(text: str) -> Decimal:
     if type(text) is not str or len(text) > MAX_EXPONENT:
         raise NotPlain("a decimal number is too long")
     number = Decimal(text)
+    # A signaling NaN raises an exception where it is compared.
     if number.is_snan() or abs(number.adjusted()) > MAX_EXPONENT:
         raise NotPlain("a decimal number is too large")
     return number
@@ -128,9 +131,13 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
 def shown(value: Plain) -> str:
     """The value in Python syntax, truncated."""
     try:
-        text = f"a {value.kind}" if isinstance(value, Other) else repr(value)
+        return shortened(f"a {value.kind}" if isinstance(value, Other) else repr(value))
     except (ValueError, RecursionError):
         return "a number too long to write"
+
+
+def shortened(text: str) -> str:
+    """The text, truncated for a message."""
     return text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "..."
 
 
@@ -149,12 +156,14 @@ def same(expected: Plain, actual: Plain, tolerance: float | None = None, *, exac
             return False
         tolerance = 0.0
     match expected:
+        # Before int, of which it is an instance.
         case bool():
             return isinstance(actual, int) and actual == expected
         case None | str() | bytes() | date() | time() | timedelta():
             return type(actual) is type(expected) and actual == expected
         case int() | float() | complex() | Fraction() | Decimal():
             return _same_number(expected, actual, tolerance)
+        # A tuple is accepted where a list is expected, but no list for a tuple.
         case list() | tuple():
             kinds = tuple if isinstance(expected, tuple) else list | tuple
             if not isinstance(actual, kinds) or len(actual) != len(expected):
@@ -178,11 +187,13 @@ def in_any_order(expected: Plain, actual: Plain, tolerance: float | None = None)
     if not isinstance(expected, list) or not isinstance(actual, list | tuple) or len(expected) != len(actual):
         return same(expected, actual, tolerance)
     left = list(actual)
+    # In linear time, where the elements are equal without a tolerance.
     counts = _counts(expected)
     if counts is not None and counts == _counts(left):
         return True
     if len(expected) > MAX_PAIRED:
         return False
+    # Each expected element takes the first that is left and near it: n squared comparisons.
     for want in expected:
         for at, got in enumerate(left):
             if same(want, got, tolerance):
@@ -207,6 +218,7 @@ def _same_number(expected: complex | Fraction | Decimal, actual: Plain, toleranc
         return False
     if actual == expected:
         return True
+    # Exact numbers have no last digits that may differ.
     if isinstance(expected, int | Fraction | Decimal):
         return False
     try:
@@ -217,10 +229,11 @@ def _same_number(expected: complex | Fraction | Decimal, actual: Plain, toleranc
 
 
 def _same_float(expected: float, actual: float, tolerance: float | None) -> bool:
-    if expected != expected:
+    if expected != expected:  # NaN
         return actual != actual
     if tolerance is not None:
         return close(expected, actual, tolerance)
+    # The bound must be finite, or anything would be near an infinity.
     return expected == actual or abs(expected - actual) <= EXACT * abs(expected) < inf
 
 
@@ -251,7 +264,7 @@ def _typed(key: Any, *, tuples: bool = True) -> Any:
     """
     match key:
         case bool():
-            return bool, key
+            return bool, key  # True and 1 have one hash and are equal
         case list() | tuple():
             parts = tuple(_typed(element, tuples=tuples) for element in key)
             return parts if tuples and isinstance(key, tuple) else (list, parts)
@@ -268,4 +281,4 @@ def _typed_all(keys: Iterable[Any]) -> frozenset[Any]:
 
 def close(expected: float, actual: float, tolerance: float) -> bool:
     """Whether a number is within the absolute or relative tolerance; infinities equal themselves, NaN nothing."""
-    return expected == actual or abs(expected - actual) <= tolerance * max(1.0, abs(expected)) < math.inf
+    return expected == actual or abs(expected - actual) <= tolerance * max(1.0, abs(expected)) < inf

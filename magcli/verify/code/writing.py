@@ -72,6 +72,7 @@ def written(value: "Any") -> str:
     if isinstance(value, Iterator):
         return written_iterator(value)
     # A named tuple of the script, or a ``Record``, which is one of the program.
+    # Its class is made again where the program is, by the same names.
     fields = getattr(value, "_fields", getattr(value, "fields_", None)) if isinstance(value, tuple) else None
     if fields is not None:
         return f"N('collections','namedtuple')({kind.__name__!r},{fields!r})" + written_items("(", value, ")")
@@ -87,6 +88,7 @@ def written(value: "Any") -> str:
 
 def written_kept(value: "Any", write: "Callable[[Any], str]") -> str:
     """A value that the program may change, once in a request."""
+    # -1: not sent yet.
     known_as = passing.numbers.get(id(value), -1)
     if known_as is None:
         raise CannotSend("a value that contains itself cannot be passed to the program")
@@ -104,7 +106,7 @@ def is_of_library(value: "Any") -> bool:
     module = value.__module__
     if not isinstance(module, str) or module.partition(".")[0] not in sys.stdlib_module_names or "." in module:
         return False
-    return module != SCRIPT and getattr(sys.modules.get(module), value.__name__, None) is value
+    return getattr(sys.modules.get(module), value.__name__, None) is value
 
 
 def written_array(value: "Any") -> str:
@@ -121,6 +123,7 @@ def written_iterator(value: "Iterator[Any]") -> str:
     text = written_items("[", items, "]")
     if len(items) < EAGER_ITEMS:
         return f"N('builtins', 'iter')({text})"
+    # One element in a tuple, or none at the end: see ``driver.iterator``.
     FUNCTIONS.append(lambda: tuple(itertools.islice(value, 1)))
     return f"N('itertools', 'chain')({text},I({len(FUNCTIONS) - 1}))"
 
@@ -140,6 +143,7 @@ def with_things(request: str) -> str:
     if not passing.things:
         return request
     texts: dict[int, str] = {}
+    # Attributes may be further objects, which are then sent, too.
     while waiting := passing.things.keys() - texts:
         for number in sorted(waiting):
             value = passing.things[number]
@@ -165,6 +169,7 @@ def written_dict(value: "dict[Any, Any]") -> str:
 
 def written_reduced(value: "Any") -> str:
     """A date or time, by the call that makes it."""
+    # As for pickling: the class and its arguments.
     maker, args = value.__reduce__()[:2]
     return f"N({maker.__module__!r}, {maker.__qualname__!r}){written_items('(', args, ')')}"
 
@@ -184,6 +189,7 @@ ATOMS: "dict[type, Callable[[Any], str]]" = {
     slice: lambda value: f"N('builtins', 'slice'){written_items('(', (value.start, value.stop, value.step), ')')}",
     Fraction: lambda value: f"N('fractions', 'Fraction')({value.numerator},{value.denominator})",
     Decimal: lambda value: f"N('decimal', 'Decimal')({str(value)!r})",
+    # The views of keys and of items compare as sets; that of values, which equals no other, is sent as a list.
     **dict.fromkeys(VIEWS, lambda value: f"{written_dict(dict.fromkeys(value))}.keys()"),
     VIEWS[1]: lambda value: written_items("[", value, "]"),
     **dict.fromkeys((datetime.date, datetime.datetime, datetime.time, datetime.timedelta), written_reduced),

@@ -57,6 +57,7 @@ STOP_TIMEOUT = 1.0
 PACKAGES = ("numpy", "sortedcontainers")
 """Packages available on contest judges, mounted for programs that mention them if installed."""
 _LIBRARIES = ("bin", "sbin", "lib", "lib32", "lib64")
+# Bits of Landlock: 0 execute, 1 write and 2 read a file, 3 list a folder; the others create, remove and the like.
 _READ = 0b1101
 _READ_WRITE = 0b110
 _EVERYTHING = 0xFFFF
@@ -112,6 +113,7 @@ class Runner:
 
         An idle runner exits by itself, so that its CPU time counts as ours; it shares a process group with bubblewrap.
         """
+        # The runner exits when its end of the socket is closed.
         self.control.close()
         if self.process.poll() is None and not _exits_within(self.process.pid, STOP_TIMEOUT):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -137,6 +139,7 @@ def start(isolation: Isolation, spec: ProgramSpec) -> Runner:
     """
     # ``cleanup`` is what the runner's end closes, ``opened`` what only the new process needs.
     with ExitStack() as cleanup, ExitStack() as opened:
+        # Of packets: a message arrives whole, with its open files.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         cleanup.callback(ours.close)
         opened.callback(theirs.close)
@@ -152,8 +155,10 @@ def start(isolation: Isolation, spec: ProgramSpec) -> Runner:
         else:
             folder = _temporary_folder(isolation, spec, uid, cleanup)
             command += [str(_RUNNER)]
+        # As root, the runner itself changes the user, after bubblewrap has mounted.
         owner = uid if isolation.mount_as == "dropped" else None
         process = _spawn([*command, str(theirs.fileno())], owner, passed, errors)
+        # It waits in the socket until the runner reads it.
         ours.send(_runner_setup(isolation, spec, folder, uid), socket.MSG_NOSIGNAL)
         return Runner(process, ours, errors, cleanup.pop_all(), _needs_streams(isolation, spec))
 
@@ -176,6 +181,7 @@ def memory_file(name: str, content: bytes) -> int:
 
 def write_all(file: int, content: bytes) -> None:
     """Write the content of an empty file, whose position stays at its start."""
+    # ``pwrite`` leaves the position alone, and may write only a part.
     view, at = memoryview(content), 0
     while at < len(view):
         at += os.pwrite(file, view[at:], at)
@@ -213,6 +219,7 @@ def _spawn(command: Sequence[str], owner: int | None, passed: Sequence[int], err
 def _runner_setup(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int) -> bytes:
     """The runner's first message; see ``magcli.verify.sandbox.runner``."""
     kind: FilterKind = "compiler" if spec.size else "program"
+    # Without mounts /box is a temporary folder, whatever words name it.
     inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in spec.argv]
     code = b"" if isolation.level == "none" else program_filter(kind)
     executable = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH_PATH)
@@ -237,8 +244,10 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
 
     A user that root switched to may be unable to reach the paths, so then everything is copied.
     """
-    contents: dict[str, bytes | Path] = {_INSIDE: script_for(isolation.python, _RUNNER, _INSIDE)}
-    contents |= {f"{BOX}/{name}": content for name, content in spec.files.items()}
+    script = script_for(isolation.python, _RUNNER, _INSIDE)
+    contents: dict[str, bytes | Path] = {_INSIDE: script}
+    for name, content in spec.files.items():
+        contents[f"{BOX}/{name}"] = content
     files: dict[str, int | Path] = {}
     for path, content in contents.items():
         if isinstance(content, Path) and isolation.mount_as != "dropped":
@@ -257,6 +266,7 @@ def script_for(python: str, path: Path, name: str) -> bytes:
     source = path.read_bytes()
     if python != os.path.realpath(sys.executable):
         return source
+    # As a .pyc file, which Python runs in place of a script: flags, time and size, here 0, are not checked then.
     return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, name, "exec", dont_inherit=True))
 
 
@@ -265,6 +275,7 @@ def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[st
     command = [isolation.bwrap, *(f"--unshare-{namespace}" for namespace in ("ipc", "pid", "net", "uts", "cgroup-try"))]
     command += ["--die-with-parent", "--as-pid-1", "--clearenv", "--hostname", "box"]
     if isolation.mount_as == "root":
+        # The runner needs both to change the user, and loses them with it.
         command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
@@ -272,6 +283,7 @@ def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[st
     if spec.size:
         command += ["--perms", "1777", "--size", str(spec.size), "--tmpfs", BOX]
     else:
+        # _mkdirs makes the parents of what it gets.
         command += _mkdirs([f"{BOX}/_"])
     for name, folder in _packages(isolation, spec).items():
         command += [*_mkdirs([f"/packages/{name}/_"]), "--ro-bind", str(folder), f"/packages/{name}"]
@@ -281,6 +293,7 @@ def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[st
             command += ["--ro-bind", str(content), path]
         else:
             command += ["--perms", "0555", "--file", str(content), path]
+    # Last, as everything before it makes files and folders in the root.
     return [*command, "--remount-ro", "/", "--chdir", BOX, "--"]
 
 
@@ -289,6 +302,7 @@ def _system_mounts(isolation: Isolation) -> list[str]:
     command = ["--ro-bind", "/usr", "/usr"]
     for name in _LIBRARIES:
         path = Path("/", name)
+        # Where /usr is merged, /bin and /lib are links into it.
         if path.is_symlink():
             command += ["--symlink", os.readlink(path), str(path)]
         elif path.is_dir():
@@ -303,7 +317,7 @@ def _packages(isolation: Isolation, spec: ProgramSpec) -> dict[str, Path]:
     texts = [content for content in spec.files.values() if isinstance(content, bytes)]
     packages = {}
     for name, path in _installed(isolation.python).items():
-        module = name.partition(".")[0].encode()
+        module = name.partition(".")[0].encode()  # numpy, of numpy.libs
         if any(module in text for text in texts) and _is_reachable(path, isolation):
             packages[name] = path
     return packages
@@ -320,6 +334,7 @@ def _is_reachable(folder: Path, isolation: Isolation) -> bool:
 def _installed(python: str) -> dict[str, Path]:
     """Folders of ``PACKAGES`` and their bundled libraries; empty for an interpreter of another version."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    # Compiled packages fit one version of Python only.
     if python != os.path.realpath(sys.executable) and Path(python).name != version:
         return {}
     folders: list[Path] = []
@@ -367,6 +382,7 @@ def _mkdirs(paths: Mapping[str, object] | Sequence[str]) -> list[str]:
 
 def _temporary_folder(isolation: Isolation, spec: ProgramSpec, uid: int, cleanup: ExitStack) -> str:
     """A temporary folder instead of ``/box``, for the levels without mounts."""
+    # The program's folder, and beside it the packages, as in ``full``.
     base = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="magcli-", ignore_cleanup_errors=True)))
     folder = base / "box"
     folder.mkdir()
@@ -381,6 +397,7 @@ def _temporary_folder(isolation: Isolation, spec: ProgramSpec, uid: int, cleanup
     (base / "packages").mkdir()
     for name, path in _packages(isolation, spec).items():
         (base / "packages" / name).symlink_to(path)
+    # The unused user enters the folders, and owns the one in which a compiler writes.
     if uid:
         base.chmod(0o711)
         (base / "packages").chmod(0o755)

@@ -25,6 +25,8 @@ from magcli.run.limits import exhausted_by
 from magcli.verify.sandbox.launch import Isolation, Level, MountUser, ProgramSpec, unused_uid
 from magcli.verify.sandbox.program import CannotStart, Limits, Outcome, Program
 
+# By raw calls, as neither Python nor the C library has all of them. A filter of one step that allows everything; the
+# first number of ``syscall`` is that of the call, ``unshare`` makes namespaces of users and mounts.
 _PROBE = """
 import ctypes, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -101,6 +103,7 @@ def bubblewraps() -> list[str]:
 
 def mount_users() -> tuple[MountUser, ...]:
     """Who can mount, best first; see ``launch``."""
+    # Root may lack the right to mount, as in a container; another user can then in a namespace of its own.
     return ("root", "dropped") if os.geteuid() == 0 and unused_uid() else ("user",)
 
 
@@ -135,6 +138,7 @@ def _try_primitive(primitive: str, fix: str) -> Finding:
     code = subprocess.run(command, stderr=subprocess.DEVNULL).returncode
     if code == 0:
         return Finding(primitive, True)
+    # The probe exits with the system's error number.
     name = f"{errno.errorcode.get(code, code)}, {os.strerror(code)}" if code > 0 else f"killed by signal {-code}"
     return Finding(primitive, False, name, fix)
 
@@ -147,6 +151,7 @@ def _namespaces_fix() -> str:
     return "in a container, start it with --security-opt seccomp=unconfined (and apparmor=unconfined)"
 
 
+# What succeeds is a leak. It also starts a thread and reads and writes, which programs must be able to do.
 _ATTEMPTS = b"""
 import _socket, mmap, os, sys, _thread
 
@@ -203,6 +208,7 @@ def run_escape_test(isolation: Isolation) -> tuple[str, str]:
     argv = (isolation.python, "-I", "-S", "-E", "canary.py")
     with Program(isolation, ProgramSpec(argv, {"canary.py": _ATTEMPTS})) as program:
         outcome = program.run(b"21\n", LIMITS)
+    # Twice the 21 of its stdin shows that it ran to its end.
     answer, _, leaks = outcome.stdout.decode(errors="replace").strip().partition(",")
     if answer == "42":
         return "", leaks
@@ -258,7 +264,7 @@ class Sandbox:
         On success its file ``product`` is copied to ``into``.
         """
         with Program(self.isolation, ProgramSpec(tuple(argv), files, product, limits.output)) as compiler:
-            return compiler.make(limits, into)
+            return compiler.run(b"", limits, into)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +303,7 @@ def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accep
         if sandbox:
             return sandbox
         faults.append(f"{level}: {_reasons(level) or fault}")
+    # Never instead of the level that was asked for without the user's consent.
     advice = "; the sandbox 'restricted' works here" if choice == "full" and _best("restricted", ())[0] else ""
     raise EnvironmentFault(f"programs cannot be sandboxed here: {'; '.join(faults)}{advice}")
 

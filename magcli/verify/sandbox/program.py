@@ -136,21 +136,15 @@ class Program:
     def __exit__(self, *error: object) -> None:
         self._stop()
 
-    def run(self, stdin: bytes, limits: Limits = Limits()) -> Outcome:
+    def run(self, stdin: bytes, limits: Limits = Limits(), into: Path | None = None) -> Outcome:
         """Run the program once, in a new process that shares nothing with previous runs.
+
+        The product of a compiler is on success copied to ``into``, readable and executable. Its first process sleeps
+        while its children work, so only the wall clock bounds all of them together.
 
         Raises EnvironmentFault if this machine has no descriptor or process left for it.
         """
-        return self._run(stdin, limits, None)
 
-    def make(self, limits: Limits, into: Path) -> Outcome:
-        """``run`` for a compiler: on success its product is copied to ``into``, readable and executable.
-
-        Its first process sleeps while its children work, so only the wall clock bounds all of them together.
-        """
-        return self._run(b"", limits, into)
-
-    def _run(self, stdin: bytes, limits: Limits, into: Path | None) -> Outcome:
         def attempt() -> Outcome:
             started = self.begin(stdin, limits)
             return started if isinstance(started, Outcome) else self.finish(started, into)
@@ -165,6 +159,7 @@ class Program:
         Raises CannotStart if this machine has no descriptor or process left for it.
         """
         stack = ExitStack()
+        # The stack closes the run's files here; the runner gets copies of them.
         try:
             files = self._files(stdin, stack)
             self._request(files if channel is None else [*files, channel], limits)
@@ -189,6 +184,7 @@ class Program:
             for file in made:
                 _closing(file, stack)
             outcome = _outcome(reply, started.written, started.limits)
+            # What is left in its sandbox is not known then.
             if outcome.status == "lost":
                 self._stop()
             if into is None or outcome.status != "exited" or outcome.code != 0:
@@ -206,11 +202,13 @@ class Program:
         report = _closing(memory_file("file", b""), stack)
         if self._streams:
             streams = self._streams
+            # The sandbox's named files are there for all runs, so they are emptied.
             for file in streams:
                 os.ftruncate(file, 0)
         else:
             streams = [_closing(memory_file("file", b""), stack) for _ in range(3)]
         write_all(streams[0], stdin)
+        # Opened again, so that each run starts at offset 0 and cannot write its stdin.
         flags = (os.O_RDONLY, os.O_RDWR | os.O_APPEND, os.O_RDWR | os.O_APPEND)
         opened = [_closing(_reopen(file, flag), stack) for file, flag in zip(streams, flags, strict=True)]
         return [*opened, report]
@@ -221,6 +219,7 @@ class Program:
         control = self._runner.control
         control.settimeout(limits.max_wall + RUNNER_GRACE)
         times = (limits.cpu, limits.wall, limits.max_wall)
+        # One byte more than allowed, to see whether a program wrote more.
         request = REQUEST.pack(*times, limits.memory + ADDRESS_SPACE_MARGIN, limits.output + 1, limits.processes)
         socket.send_fds(control, [request], files, socket.MSG_NOSIGNAL)
 
@@ -229,6 +228,7 @@ class Program:
         assert self._runner is not None
         control = self._runner.control
         try:
+            # With the reply comes a compiler's product, with ``LATE`` the process that is late.
             reply, made = _receive(control, 1)
             if reply != LATE:
                 return (reply, made) if reply else EOFError("the runner ended")
@@ -253,7 +253,8 @@ class Program:
 
         Raises CannotStart if this machine has no descriptor or process left for it.
         """
-        said = _content(self._runner.errors, STDERR_CAP) if self._runner else b""
+        # Read before it is closed with the runner.
+        said = os.pread(self._runner.errors, STDERR_CAP, 0) if self._runner else b""
         self._stop()
         said = said or f"{type(error).__name__}: {error}".encode()
         if fault := exhausted(error) or exhausted_by(said):
@@ -296,12 +297,14 @@ def finish_together(runs: Sequence[tuple[Program, StartedRun]]) -> list[Outcome]
 
 def _collect(runs: Sequence[tuple[Program, StartedRun]], outcomes: dict[int, Outcome]) -> None:
     """Put the outcome of each run into ``outcomes`` when it ends."""
+    # By descriptor, the number of the run whose answer arrives there.
     waiting = {program.control_file(): number for number, (program, _) in enumerate(runs)}
     poll = select.poll()
     for file in waiting:
         poll.register(file, select.POLLIN)
     longest = max(started.limits.max_wall for _, started in runs) + RUNNER_GRACE
     while waiting:
+        # If nothing arrives in time, each is asked in vain and is lost.
         ready = poll.poll(longest * 1000) or [(file, 0) for file in waiting]
         for file, _ in ready:
             program, started = runs[waiting[file]]
@@ -314,6 +317,7 @@ def _collect(runs: Sequence[tuple[Program, StartedRun]], outcomes: dict[int, Out
 def _receive(control: socket.socket, most: int) -> tuple[bytes, list[int]]:
     """A message and its open files; raises OSError if this process may not open as many."""
     message, files, flags, _ = socket.recv_fds(control, 1 << 12, most)
+    # The kernel drops the files that this process may not open.
     if flags & socket.MSG_CTRUNC:
         for file in files:
             os.close(file)
@@ -345,20 +349,18 @@ def _reopen(file: int, flags: int) -> int:
 
 def time_waiting(process: int) -> float:
     """Seconds that the longest-waiting thread of a process or its children was runnable without a CPU; 0 if unknown."""
+    # A pidfd says which process it is; ``most`` is in nanoseconds.
     fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{process}").read_text().splitlines())
     waiting, most = [fields["Pid"].strip()], 0
     while waiting:
         for task in Path("/proc", waiting.pop(), "task").glob("*"):
             try:
+                # Time on a CPU, time waiting for one, and the number of time slices.
                 most = max(most, int((task / "schedstat").read_text().split()[1]))
                 waiting += (task / "children").read_text().split()
             except (OSError, IndexError):
-                continue
+                continue  # it has ended meanwhile, or the kernel does not say
     return most / 1e9
-
-
-def _content(file: int, most: int) -> bytes:
-    return os.pread(file, most, 0)
 
 
 def _outcome(reply: bytes, written: list[int], limits: Limits) -> Outcome:
@@ -369,14 +371,15 @@ def _outcome(reply: bytes, written: list[int], limits: Limits) -> Outcome:
     ended_by = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
     output = max(os.fstat(file).st_size for file in written)
     status = _exceeded_limit(output, memory, cpu, bool(late), limits) or ("signalled" if ended_by else "exited")
+    # The filter lets no program kill itself so, and no limit was exceeded.
     if status == "signalled" and ended_by == signal.SIGKILL:
         return Outcome("lost", stderr=b"the program was killed from outside")
     return Outcome(
         status,
         ended_by or os.WEXITSTATUS(wait_status),
-        _content(written[0], limits.output),
-        _content(written[1], STDERR_CAP),
-        _content(written[2], limits.output),
+        os.pread(written[0], limits.output, 0),
+        os.pread(written[1], STDERR_CAP, 0),
+        os.pread(written[2], limits.output, 0),
         cpu,
         wall,
         memory,
@@ -385,6 +388,7 @@ def _outcome(reply: bytes, written: list[int], limits: Limits) -> Outcome:
 
 def _exceeded_limit(output: int, memory: int, cpu: float, late: bool, limits: Limits) -> Status | None:
     """The limit that the measurements exceed."""
+    # In this order: a program that fills its output or memory may use up its time, too.
     if output > limits.output:
         return "output-limit"
     if memory > limits.memory:
@@ -398,6 +402,7 @@ def _save_product(made: list[int], into: Path, outcome: Outcome) -> Outcome:
     """Copy a compiler's product to ``into``; without one, the outcome is a failure."""
     if not made or not stat.S_ISREG(os.fstat(made[0]).st_mode):
         return replace(outcome, code=1, stderr=outcome.stderr + b"\nno output file\n")
+    # Complete or not at all, as others may look for it.
     with (
         tempfile.NamedTemporaryFile(dir=into.parent, delete=False) as copy,
         open(made[0], "rb", closefd=False) as product,

@@ -39,7 +39,7 @@ SIGKILL = 9
 SIGXFSZ = 25
 SIGPIPE = 13
 OPEN_FILES = 128
-CPU_CLOCK = 2
+CPU_CLOCK = 2  # CPUCLOCK_SCHED, of a whole process
 NOT_EXECUTABLE = (2, 8, 13, 22, 80)
 """ENOENT, ENOEXEC, EACCES, EINVAL, ELIBBAD: the program's own fault if its binary exists, since a source can forge
 sections such as ``.interp`` (ENOENT then refers to the loader that it names)."""
@@ -51,9 +51,11 @@ PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
+# System calls; their numbers are the same on all architectures.
 LANDLOCK_CREATE = 444
 LANDLOCK_ADD = 445
 LANDLOCK_RESTRICT = 446
+# By version: the rights that it handles, and the size of its attribute in bytes.
 LANDLOCK_RIGHTS = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
 LANDLOCK_ATTRIBUTE = {1: 8, 2: 8, 3: 8, 4: 16, 5: 16}
 O_PATH = 0o10000000
@@ -77,6 +79,7 @@ def prctl(option: int, value: int, pointer: "Any" = None) -> None:
 def drop_privileges(uid: int) -> None:
     """Switch to an unprivileged user for good, if started as root; undumpable in any case."""
     if uid:
+        # Groups first: once the user has changed, it may not change them.
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
@@ -96,7 +99,7 @@ def landlock(rules: "list[tuple[str, int]]") -> None:
     ruleset = check(libc.syscall(LANDLOCK_CREATE, attribute, ctypes.c_size_t(len(attribute)), 0), "landlock")
     for path, rights in rules:
         file = os.open(path, O_PATH)
-        rule = struct.pack("=Qi", rights & handled, file)
+        rule = struct.pack("=Qi", rights & handled, file)  # struct landlock_path_beneath_attr
         check(libc.syscall(LANDLOCK_ADD, ruleset, 1, rule, 0), f"landlock {path}")
         os.close(file)
     check(libc.syscall(LANDLOCK_RESTRICT, ruleset, 0), "landlock")
@@ -105,7 +108,7 @@ def landlock(rules: "list[tuple[str, int]]") -> None:
 
 def set_limit(kind: int, value: int) -> None:
     """Set a resource limit, capped at the current hard limit."""
-    most = resource.getrlimit(kind)[1]
+    most = resource.getrlimit(kind)[1]  # -1 is none
     bounded = value if most == -1 or 0 <= value < most else most
     resource.setrlimit(kind, (bounded, bounded))
 
@@ -126,6 +129,7 @@ def set_limits(cpu: float, space: int, file: int, threads: int) -> None:
 def prepare_filter(setup: "dict[str, Any]") -> None:
     """Lay out the seccomp filter once, so that each process only inserts its own PID."""
     if setup["filter"]:
+        # struct sock_fprog: the number of steps, of 8 bytes each, and their address.
         code = setup["code"] = ctypes.create_string_buffer(setup["filter"], len(setup["filter"]))
         program = struct.pack("@HP", len(code) // 8, ctypes.addressof(code))
         setup["filter"] = ctypes.create_string_buffer(program, len(program))
@@ -135,9 +139,11 @@ def prepare_filter(setup: "dict[str, Any]") -> None:
 
 def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int]", trouble: int) -> None:
     """Replace this process with the program; never returns. The filter comes last, as it forbids setting limits."""
+    # A session and group of its own, so that the whole group can be killed.
     os.setsid()
     for descriptor, file in enumerate(files):
         os.dup2(file, descriptor)
+    # ``trouble`` stays: it tells the runner why the program did not start, and closes when it does.
     os.closerange(len(files), trouble)
     os.closerange(trouble + 1, 1 << 16)
     prctl(PR_SET_PDEATHSIG, SIGKILL)
@@ -157,7 +163,7 @@ def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "li
         if error.errno not in NOT_EXECUTABLE or not command.startswith("./") or not os.path.exists(command):
             raise
         os.write(2, f"the program cannot be started: {error.strerror}\n".encode())
-        os._exit(126)
+        os._exit(126)  # as a shell does
 
 
 OWN_PACKAGES = ("magcli", "magcli.verify", "magcli.verify.code")
@@ -235,6 +241,7 @@ def exit_with_judge(pid: int) -> None:
 def kill_all(pid: int) -> None:
     """Kill the program and its remaining processes; PID 1 reaches everything in the sandbox, and nothing outside."""
     os.kill(pid, SIGKILL)
+    # All but the caller, which as PID 1 is spared.
     try:
         os.kill(-1, SIGKILL) if os.getpid() == 1 else os.killpg(pid, SIGKILL)
     except ProcessLookupError:
@@ -265,6 +272,7 @@ def run_once(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]
     for file in files:
         os.close(file)
     late = not wait(pid, control, *request[:3])
+    # WNOWAIT leaves the state to be seen by ``wait4``, which also gives the usage.
     stopped = late and os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     kill_all(pid)
     _, status, usage = os.wait4(pid, 0)
@@ -278,6 +286,7 @@ def run_once(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]
 def open_product(path: str) -> "list[int]":
     """The compiler's output file, open for reading; empty if there is none."""
     try:
+        # Not a link to another file, and no pipe that would block.
         return [os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)] if path else []
     except OSError:
         return []
@@ -285,6 +294,7 @@ def open_product(path: str) -> "list[int]":
 
 def create_streams() -> "list[int]":
     """Create the files of ``STREAMS``, open for reading and writing, and close ``/dev`` for further files."""
+    # The modes as they are written.
     mask = os.umask(0)
     made = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode) for path, mode in STREAMS.items()]
     os.umask(mask)
@@ -304,6 +314,7 @@ def main() -> None:
     """Set up, then serve requests until the socket closes."""
     os.dup2(int(sys.argv[1]), CONTROL)
     os.closerange(FIRST_FREE, 1 << 16)
+    # No signal is blocked, whatever the caller's mask: 2 is SIG_SETMASK.
     libc.sigprocmask(2, ctypes.create_string_buffer(128), None)
     control = socket(fileno=CONTROL)
     setup = marshal.loads(control.recv(1 << 17))
@@ -311,6 +322,7 @@ def main() -> None:
     if setup["create_streams"]:
         send(control, b"ready", create_streams())
     os.chdir(setup["folder"])
+    # It sets NO_NEW_PRIVS, without which the kernel refuses Landlock and seccomp to other users than root.
     drop_privileges(setup["uid"])
     if setup["landlock"]:
         landlock(setup["landlock"])
@@ -320,6 +332,7 @@ def main() -> None:
         message, ancillary, _, _ = control.recvmsg(REQUEST.size, CMSG_SPACE(20), MSG_CMSG_CLOEXEC)
         if not message:
             return
+        # Room for five files: stdin, stdout, stderr, report, and a channel.
         received = ancillary[0][2]
         files = list(struct.unpack(f"={len(received) // 4}i", received))
         reply = run_once(setup, control, REQUEST.unpack(message), files)

@@ -24,6 +24,7 @@ OWN_PID = 0x7E57C0DE
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Column in the tables below, and the kernel's constant of the architecture."""
 
+# Each call with its numbers on x86_64 and aarch64.
 _NUMBERS = """
 read 0 63 write 1 64 readv 19 65 writev 20 66 pread64 17 67 pwrite64 18 68 preadv 295 69 pwritev 296 70
 open 2 - openat 257 56 close 3 57 close_range 436 436 lseek 8 62 dup 32 23 dup2 33 - dup3 292 24 pipe 22 - pipe2 293 59
@@ -51,16 +52,15 @@ rmdir 84 - chmod 90 - fchmod 91 52 fchmodat 268 53 link 86 - linkat 265 37 symli
 utimensat 280 88 utime 132 - utimes 235 - creat 85 - fallocate 285 47 copy_file_range 326 285
 """
 
-_SPECIAL = {
-    "mmap": (9, 222), "clone": (56, 220), "clone3": (435, 435), "fcntl": (72, 25), "ioctl": (16, 29),
-    "kill": (62, 129), "tgkill": (234, 131), "prctl": (157, 167), "prlimit64": (302, 261), "setrlimit": (160, 164),
-    "socketpair": (53, 199), "sendto": (44, 206), "recvfrom": (45, 207),
-}  # fmt: skip
-"""Numbers of the calls that depend on their arguments."""
+_SPECIAL = """
+mmap 9 222 clone 56 220 clone3 435 435 fcntl 72 25 ioctl 16 29 kill 62 129 tgkill 234 131 prctl 157 167
+prlimit64 302 261 setrlimit 160 164 socketpair 53 199 sendto 44 206 recvfrom 45 207
+"""
+"""Calls that depend on their arguments."""
 
-_SHARED_ANONYMOUS = 0x21
+_SHARED_ANONYMOUS = 0x21  # MAP_SHARED | MAP_ANONYMOUS
 _CLONE_THREAD = 0x10000
-_CLONE_NAMESPACES = 0x7E020080
+_CLONE_NAMESPACES = 0x7E020080  # all flags CLONE_NEW...
 _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ, F_GET_SEALS
 _IOCTL_COMMANDS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # is it a terminal, how wide, FIO*
 _SIGKILL_SIGSTOP = (9, 19)
@@ -70,11 +70,13 @@ _SOCK_STREAM = (1, 0x801, 0x80001, 0x80801)  # also not blocking, closed on exec
 _SEND, _RECEIVE = (0, 0x4000), (0, 0x40)  # MSG_NOSIGNAL, MSG_DONTWAIT
 _PRCTL_COMMANDS = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 
+# Answers of a filter: the action, and in the lower half its error number.
 _ALLOW = 0x7FFF0000
 _EPERM = 0x00050001
 _ENOSYS = 0x00050026
 _KILL_PROCESS = 0x80000000
 _X32 = 0x40000000
+# Offsets in struct seccomp_data; the instruction pointer is between the last two, and arguments have 8 bytes each.
 _NUMBER = 0
 _ARCH = 4
 _FIRST_ARGUMENT = 16
@@ -88,6 +90,11 @@ _RETURN = 0x06
 
 _Code = list[tuple[int, int, int, int]]
 """A classic BPF program: (operation, jump if true, jump if false, constant)."""
+
+
+# ---- pieces of filters ----
+
+# A piece ends with a verdict, or goes on with what follows it. Jumps count the steps that are skipped.
 
 
 def _load(offset: int) -> _Code:
@@ -140,6 +147,7 @@ def _judged(column: int, *, compiler: bool) -> _Code:
     No program can end itself by SIGKILL, not even by a limit on its CPU time, or stop itself, so a program that was
     killed or stopped in this way was so from outside, which is not a verdict.
     """
+    # A program may make threads only, a compiler processes too, and neither namespaces.
     namespaces = _CLONE_NAMESPACES if compiler else _CLONE_NAMESPACES | _CLONE_THREAD
     # An address to send to could be outside.
     without_address = chain.from_iterable(_when(flags, _null(4)) for flags in _SEND)
@@ -159,15 +167,16 @@ def _judged(column: int, *, compiler: bool) -> _Code:
         "recvfrom": _among(3, _RECEIVE),
     }
     code: _Code = []
-    for name, rule in rules.items():
-        code += _when(_SPECIAL[name][column], rule)
+    for name, number in _numbers(_SPECIAL, column).items():
+        code += _when(number, rules[name])
     return code
 
 
-def _numbers(table: str, column: int) -> list[int]:
-    # Name, number on x86_64, number on aarch64.
+def _numbers(table: str, column: int) -> dict[str, int]:
+    """The numbers of calls by name; a dash stands for a call that the architecture lacks."""
     fields = table.split()
-    return [int(number) for number in fields[1 + column :: 3] if number != "-"]
+    numbers = zip(fields[::3], fields[1 + column :: 3], strict=True)
+    return {name: int(number) for name, number in numbers if number != "-"}
 
 
 @cache
@@ -186,13 +195,14 @@ def program_filter(kind: FilterKind = "program", machine: str = "") -> bytes:
     column, arch = _ARCHES[machine]
     compiler = kind == "compiler"
     allowed = _numbers(_NUMBERS + _COMPILER_NUMBERS if compiler else _NUMBERS, column)
+    # The architecture first: numbers of calls mean nothing without it.
     code = [*_load(_ARCH), (_IF_EQUAL, 1, 0, arch), *_answer(_KILL_PROCESS), *_load(_NUMBER)]
     # Numbers from here on are those of x32, the second ABI of x86_64.
     code += [(_IF_AT_LEAST, 0, 1, _X32), *_answer(_KILL_PROCESS)]
-    for number in allowed:
+    for number in allowed.values():
         code += _when(number, _answer(_ALLOW))
     code += _judged(column, compiler=compiler) + _answer(_EPERM)
-    return b"".join(struct.pack("=HBBI", *step) for step in code)
+    return b"".join(struct.pack("=HBBI", *step) for step in code)  # struct sock_filter
 
 
 @cache

@@ -117,10 +117,9 @@ def test_an_unknown_processor_is_named() -> None:
 
 
 def tables() -> list[tuple[str, int, int | None]]:
-    words = (seccomp._NUMBERS + seccomp._COMPILER_NUMBERS).split()
-    special = [(name, *numbers) for name, numbers in seccomp._SPECIAL.items()]
+    words = (seccomp._SPECIAL + seccomp._NUMBERS + seccomp._COMPILER_NUMBERS).split()
     listed = zip(words[::3], words[1::3], words[2::3], strict=True)
-    return [*special, *((name, int(x86), None if arm == "-" else int(arm)) for name, x86, arm in listed)]
+    return [(name, int(x86), None if arm == "-" else int(arm)) for name, x86, arm in listed]
 
 
 @pytest.mark.parametrize(
