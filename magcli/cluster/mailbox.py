@@ -18,7 +18,8 @@ import ray
 
 from magcli.cluster.errors import MemberLost, NodeLost
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.types import WAITING_SECONDS, ProcessKind, Surroundings
+from magcli.cluster.tasks import end_all
+from magcli.cluster.types import WAITING_SECONDS, ProcessKind, Resources, Surroundings
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
@@ -60,6 +61,11 @@ class Location(NamedTuple):
     node: str
 
 
+def own_location(host: str) -> Location:
+    """Where this process runs, on a host of this name or address."""
+    return Location(host, os.getpid(), ray.get_runtime_context().get_node_id())
+
+
 class Endpoint(Protocol):
     """What a mailbox serves."""
 
@@ -90,7 +96,7 @@ class Mailbox:
 
     async def where(self) -> Location:
         """The host, the process and the node that the actor runs in."""
-        return Location(socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id())
+        return own_location(socket.gethostname())
 
     async def deliver(self, message: Any) -> None:
         """Hand a message to the endpoint."""
@@ -137,34 +143,15 @@ class Member:
             EnvironmentFault: the endpoint did not open in time.
             MagError: what the endpoint raised.
         """
-        # No restart by Ray: a member that Ray restarts has lost its state, and callers would not know.
-        actor_class: Any = ray.remote(Mailbox).options(
-            num_cpus=kind.resources.cpus,
-            num_gpus=kind.resources.gpus,
-            max_restarts=0,
-            max_task_retries=0,
-            max_concurrency=1000,
-            scheduling_strategy="SPREAD",
-        )
+        actor_class = actor_of(Mailbox, kind.resources, max_concurrency=1000, scheduling_strategy="SPREAD")
 
         async def create() -> Any:
             return actor_class.remote(kind.surroundings)
 
         actor, (host, process, node) = await placed(create, cluster, kind, say)
         member = cls(actor, kind.what, host, process, node)
-        try:
-            async with asyncio.timeout(kind.start_seconds), member._hearing(heard):
-                await actor.open.remote(pickle.dumps(open_endpoint))
-        except TimeoutError:
-            ray.kill(actor)
-            text = f"{member.name} died: it did not come up in {kind.start_seconds:g} s"
-            raise MemberLost(text) from None
-        except asyncio.CancelledError:
-            ray.kill(actor)
-            raise
-        except Exception as error:
-            ray.kill(actor)
-            raise as_magcli_error(error, f"the {kind.what}") from error
+        async with killed_unless_open(actor, member.name, kind), member._hearing(heard):
+            await actor.open.remote(pickle.dumps(open_endpoint))
         return member
 
     @contextlib.asynccontextmanager
@@ -185,8 +172,7 @@ class Member:
                 await listener
         finally:
             if listener is not None:
-                listener.cancel()
-                await asyncio.gather(listener, return_exceptions=True)
+                await end_all([listener])
 
     def tell(self, message: Any) -> None:
         """Send a message; whether it arrives shows in what the member says."""
@@ -210,8 +196,45 @@ class Member:
 
     def kill(self) -> None:
         """End the process at once."""
-        with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
-            ray.kill(self._actor)
+        end_actor(self._actor)
+
+
+def actor_of(actor: type, resources: Resources, **options: Any) -> Any:
+    """Ray's class of an actor that takes these resources of its node; ``options`` are Ray's.
+
+    It is not restarted by Ray: it would have lost its state, and callers would not know.
+    """
+    return ray.remote(actor).options(
+        num_cpus=resources.cpus, num_gpus=resources.gpus, max_restarts=0, max_task_retries=0, **options
+    )
+
+
+def end_actor(actor: Any) -> None:
+    """End an actor and its process at once."""
+    with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
+        ray.kill(actor)
+
+
+@contextlib.asynccontextmanager
+async def killed_unless_open(actor: Any, name: str, kind: ProcessKind) -> AsyncIterator[None]:
+    """Open an actor in the block, in the time that its kind may take; it is killed if that fails.
+
+    Raises:
+        MemberLost: it took too long, or its process was killed.
+        MagError: what opening it raised.
+    """
+    try:
+        async with asyncio.timeout(kind.start_seconds):
+            yield
+    except TimeoutError:
+        ray.kill(actor)
+        raise MemberLost(f"{name} died: it did not come up in {kind.start_seconds:g} s") from None
+    except asyncio.CancelledError:
+        ray.kill(actor)
+        raise
+    except Exception as error:
+        ray.kill(actor)
+        raise as_magcli_error(error, f"the {kind.what}") from error
 
 
 async def placed(

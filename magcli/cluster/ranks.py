@@ -4,10 +4,7 @@ The ranks of a trainer are such a group. They find each other through a port of 
 its neighbours usually fail first, in a collective; the error of a group names the rank that is gone.
 """
 
-import contextlib
-import os
 import pickle
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +15,8 @@ import ray
 from ray import cloudpickle
 
 from magcli.cluster.errors import MemberLost, NodeLost, RanksLost
-from magcli.cluster.mailbox import Location
+from magcli.cluster.mailbox import Location, actor_of, end_actor, own_location
+from magcli.cluster.meeting import free_port
 from magcli.cluster.ray_errors import as_magcli_error
 from magcli.cluster.runtime import Cluster
 from magcli.cluster.types import ANY_ROOM, WAITING_SECONDS, Demand, Room, Surroundings
@@ -55,14 +53,11 @@ class RankActor:
 
     def where(self) -> Location:
         """The address, the process and the node of the rank."""
-        return Location(str(ray.util.get_node_ip_address()), os.getpid(), ray.get_runtime_context().get_node_id())
+        return own_location(str(ray.util.get_node_ip_address()))
 
     def free_port(self, host: str) -> int:
         """A port of this machine on which the ranks can meet."""
-        with socket.socket() as bound:
-            bound.bind((host, 0))
-            port: int = bound.getsockname()[1]
-            return port
+        return free_port(host)
 
     def open(self, pickled: bytes, seat: Seat) -> None:
         """Make the rank's state. Errors of magcli reach the caller as they are."""
@@ -121,12 +116,7 @@ class RankGroup:
             MagError: what ``open_state`` raised in one of them.
         """
         cluster.check_room([*room.beside, ranks])
-        actor_class: Any = ray.remote(RankActor).options(
-            num_cpus=ranks.resources.cpus,
-            num_gpus=ranks.resources.gpus,
-            max_restarts=0,
-            max_task_retries=0,
-        )
+        actor_class = actor_of(RankActor, ranks.resources)
         names = [f"rank {rank}" for rank in range(ranks.number)]
         group = cls([], names, timeout)
         try:
@@ -190,8 +180,7 @@ class RankGroup:
     def close(self) -> None:
         """End all processes."""
         for actor in self._actors:
-            with contextlib.suppress(Exception):  # Ray is shut down already
-                ray.kill(actor)
+            end_actor(actor)
         self._actors = []
 
     def _results(self, references: Sequence[Any]) -> list[Any]:

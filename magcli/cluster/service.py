@@ -21,8 +21,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import ray
 
 from magcli.cluster.errors import MemberLost
-from magcli.cluster.mailbox import SILENT_SECONDS, Location, Outbox, placed
+from magcli.cluster.mailbox import (
+    SILENT_SECONDS,
+    Location,
+    Outbox,
+    actor_of,
+    end_actor,
+    killed_unless_open,
+    own_location,
+    placed,
+)
 from magcli.cluster.ray_errors import as_magcli_error
+from magcli.cluster.tasks import end_all
 from magcli.cluster.types import ProcessKind, Surroundings
 from magcli.errors import EnvironmentFault, MagError, first_line
 
@@ -83,7 +93,7 @@ class ServiceActor:
 
     async def where(self) -> Location:
         """The host, the process and the node that the actor runs in."""
-        return Location(socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id())
+        return own_location(socket.gethostname())
 
     async def open(self, pickled: bytes) -> Any:
         """Open the server; returns what it says when it is open. Errors of magcli reach the caller as they are."""
@@ -165,18 +175,8 @@ class Service:
         create = partial(_named_actor, address, kind)
         actor, location = await placed(create, cluster, kind, waiting)
         name = f"{kind.what} process {location.process} on {location.host}"
-        try:
-            async with asyncio.timeout(kind.start_seconds):
-                opened = await actor.open.remote(pickle.dumps(open_server))
-        except TimeoutError:
-            ray.kill(actor)
-            raise MemberLost(f"{name} died: it did not come up in {kind.start_seconds:g} s") from None
-        except asyncio.CancelledError:
-            ray.kill(actor)
-            raise
-        except Exception as error:
-            ray.kill(actor)
-            raise as_magcli_error(error, f"the {kind.what}") from error
+        async with killed_unless_open(actor, name, kind):
+            opened = await actor.open.remote(pickle.dumps(open_server))
         return cls(actor, name, location.process, opened)
 
     async def watch(self) -> MemberLost:
@@ -198,8 +198,7 @@ class Service:
 
     def kill(self) -> None:
         """End its process at once."""
-        with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
-            ray.kill(self.actor)
+        end_actor(self.actor)
 
 
 async def _named_actor(address: str, kind: ProcessKind) -> Any:
@@ -208,15 +207,8 @@ async def _named_actor(address: str, kind: ProcessKind) -> Any:
     Raises:
         EnvironmentFault: the name stays taken.
     """
-    # No restart by Ray, as for a mailbox: who started it opens it again.
-    actor_class: Any = ray.remote(ServiceActor).options(
-        name=address,
-        num_cpus=kind.resources.cpus,
-        num_gpus=kind.resources.gpus,
-        max_restarts=0,
-        max_task_retries=0,
-        max_concurrency=10_000,
-        scheduling_strategy="SPREAD",
+    actor_class = actor_of(
+        ServiceActor, kind.resources, name=address, max_concurrency=10_000, scheduling_strategy="SPREAD"
     )
     for _ in range(int(NAME_SECONDS / FIND_SECONDS)):
         with contextlib.suppress(ValueError):
@@ -320,9 +312,7 @@ class ServiceClient:
 
     async def close(self) -> None:
         """Tell the servers that nothing is waited for any more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_all(self._tasks)
         for connection in self._connections:
             if connection.actor is not None:
                 connection.actor.forget.remote(self._client)

@@ -16,10 +16,11 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from magcli.cluster.errors import MemberLost
-from magcli.cluster.mailbox import Outbox
+from magcli.cluster.mailbox import Outbox, end_actor
 from magcli.cluster.ray_errors import as_magcli_error
 from magcli.cluster.runtime import Cluster
 from magcli.cluster.service import enter
+from magcli.cluster.tasks import end_all
 from magcli.cluster.types import Demand, Resources, Surroundings
 from magcli.errors import EnvironmentFault
 
@@ -105,9 +106,7 @@ async def map_shards(
         await tasks.tell_end()
         await listening
     finally:
-        finished.cancel()
-        listening.cancel()
-        await asyncio.gather(*running, finished, listening, return_exceptions=True)
+        await end_all([*running, finished, listening])
         tasks.close()
 
 
@@ -182,8 +181,7 @@ class _Tasks:
 
     def close(self) -> None:
         """End the actor."""
-        with contextlib.suppress(Exception):  # Ray is shut down already
-            ray.kill(self._reports)
+        end_actor(self._reports)
 
 
 def _on_this_node() -> Any:

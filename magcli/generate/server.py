@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from magcli.cluster.tasks import run_all
 from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLong
 from magcli.generate.replies import (
     BrokenReply,
@@ -153,13 +154,7 @@ class ServerGenerator:
         """
         if self._client.is_closed:
             raise MagError(f"{self._url}: the connection to the server has been closed")
-        tasks = [asyncio.ensure_future(self._one(messages, sampling, seed)) for seed in seeds]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return await run_all(self._one(messages, sampling, seed) for seed in seeds)
 
     async def close(self) -> None:
         """Close the connections."""

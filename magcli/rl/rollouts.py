@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from magcli.cluster.tasks import end_all
 from magcli.environments.episodes import Episodes, graded
 from magcli.generate.types import Message, Rollout, RolloutEngine, Sampling, sample_seed
 from magcli.model.chat.prompts import completion_text, prompt_tokens, to_messages
@@ -91,7 +92,7 @@ class GroupSampler:
             # They end in any order, but a group has them in that of its seeds.
             done = [await tasks[index] for index in range(self.group_size)]
         finally:
-            await _cancelled([task for task in tasks.values() if not task.done()])
+            await end_all(tasks.values())
         return self._group(number, problem, prompt, done, sampling.temperature)
 
     def _group(
@@ -134,11 +135,3 @@ class GroupSampler:
         job.completion_ended(episode.rollout)
         reward = await graded(episode, episodes.environment, self.grader, job.problem, job.rule)
         return Graded(episode.rollout, episode.text, reward, episode.messages)
-
-
-async def _cancelled(tasks: Sequence[asyncio.Task[Graded]]) -> None:
-    """Cancel tasks, and wait for their end."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.gather(*tasks, return_exceptions=True)

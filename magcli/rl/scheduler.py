@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from magcli.cluster.tasks import end_all
 from magcli.errors import Stopped
 from magcli.generate.types import Rollout
 from magcli.rl.admission import Admission
@@ -332,8 +333,5 @@ class RolloutScheduler:
 
     async def stop(self) -> None:
         """Cancel the running groups; a resumed run generates them again."""
-        for task in self.running:
-            task.cancel()
-        # The errors of cancelled groups do not matter.
-        await asyncio.gather(*self.running, return_exceptions=True)
+        await end_all(self.running)
         self.running.clear()

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from magcli.cluster.runtime import Cluster
+from magcli.cluster.tasks import end_all
 from magcli.cluster.types import Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
@@ -75,7 +76,8 @@ class Fleet:
         self._newest: Weights | None = None
         self._ranks: RankSource | None = None
         """The trainer ranks that have sent the newest weights."""
-        self._version = 0
+        self.version = 0
+        """The version of the weights that all members have."""
         self._replacing = asyncio.Lock()
         self._deaths = 0
         self._has_worked = False
@@ -133,11 +135,6 @@ class Fleet:
         return engine_resources(self._spec.device, self._spec.tensor_parallel)
 
     @property
-    def version(self) -> int:
-        """The version of the weights that all members have."""
-        return self._version
-
-    @property
     def sent_dtype(self) -> "torch.dtype | None":
         """The type to which weights are cast before they are sent; a file has them as they are."""
         return self._spec.torch_dtype if self._spec.transfer == "broadcast" else None
@@ -182,10 +179,8 @@ class Fleet:
         rounded_up = -(-self._concurrency // len(self._members))
         return min(self._spec.slots, rounded_up)
 
-    @property
-    def sleeps(self) -> bool:
-        """Generators keep their memory."""
-        return False
+    sleeps = False
+    """Generators keep their memory."""
 
     async def sleep(self) -> None:
         """Do nothing."""
@@ -220,10 +215,7 @@ class Fleet:
         """Stop generating what is left of a request."""
         if any(waiting is request for waiting, _ in self._queue):
             self._queue = deque(sample for sample in self._queue if sample[0] is not request)
-        tasks = self._requests.pop(request)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(self._requests.pop(request))
 
     def _dispatch(self) -> None:
         """Give waiting samples to generators that have room."""
@@ -298,15 +290,9 @@ class Fleet:
         """The log-probs of given tokens in each member; a member that dies meanwhile is replaced and left out."""
         members = [member for member in self._members if member.alive]
         answers = await asyncio.gather(*(member.score(sequences) for member in members), return_exceptions=True)
-        scores = []
-        for member, answer in zip(members, answers, strict=True):
-            if isinstance(answer, GeneratorDied):
-                self._start_replacement(member, answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                scores.append(answer)
-        return scores
+        for member, death in _deaths(members, answers).items():
+            self._start_replacement(member, death)
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def load(self, weights: Weights, version: int) -> list[Digests]:
         """Give all members new weights; running sequences go on with their KV cache.
@@ -321,17 +307,19 @@ class Fleet:
         async with self._replacing:
             old_memory = self._shared_memory
             self._shared_memory = memory
-            before = self._newest, self._version
-            self._newest, self._version = kept, version
+            before = self._newest, self.version
+            self._newest, self.version = kept, version
             loads = [member.load(kept, version) for member in self._members]
             ends = await asyncio.gather(*loads, return_exceptions=True)
             old_memory.close()
-        for member, end in zip(list(self._members), ends, strict=True):
-            if isinstance(end, GeneratorDied):
-                await self._replace(member, end)
-            elif isinstance(end, BaseException):
-                self._newest, self._version = before
-                raise end
+        try:
+            deaths = _deaths(self._members, ends)
+        except BaseException:
+            # The engines refused the weights, so a replacement gets those before.
+            self._newest, self.version = before
+            raise
+        for member, death in deaths.items():
+            await self._replace(member, death)
         self._dispatch()
         return [member.arrived for member in self._members]
 
@@ -347,7 +335,7 @@ class Fleet:
         async with self._replacing:
             self._ranks = ranks
             sent, deaths = await self._receive(ranks, self._members)
-            self._version = sent.version
+            self.version = sent.version
         for member, death in deaths.items():
             await self._replace(member, death)
         self._dispatch()
@@ -372,25 +360,14 @@ class Fleet:
                 takers[meeting].lacks_weights(reason)
             ends = await asyncio.gather(*takes, return_exceptions=True)
         except BaseException:
-            for take in takes:
-                take.cancel()
-            await asyncio.gather(*takes, return_exceptions=True)
+            await end_all(takes)
             raise
-        deaths = {}
-        for member, end in zip(members, ends, strict=True):
-            if isinstance(end, GeneratorDied):
-                deaths[member] = end
-            elif isinstance(end, BaseException):
-                raise end
-        return sent, deaths
+        return sent, _deaths(members, ends)
 
     async def close(self) -> None:
         """End all processes; current callers get an error."""
         self._queue.clear()
-        tasks = [*chain.from_iterable(self._requests.values()), *self._replacements.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all([*chain.from_iterable(self._requests.values()), *self._replacements.values()])
         for request in self._requests:
             request.results.put_nowait(MagError("the generators have been closed"))
         await asyncio.gather(*(member.close() for member in self._members))
@@ -423,11 +400,11 @@ class Fleet:
             if self._ranks is not None:
                 await self._receive_newest(self._ranks, new)
             elif self._newest is not None:
-                arrived = await new.load(self._newest, self._version)
+                arrived = await new.load(self._newest, self.version)
                 outline = self._spec.model.outline
                 names = self._newest if self._spec.lora_rank else names_in(self._newest, outline).values()
                 sent = await asyncio.to_thread(digests, {name: self._newest[name] for name in names})
-                check_arrival(sent, arrived, self._version, REPLACEMENT)
+                check_arrival(sent, arrived, self.version, REPLACEMENT)
         except BaseException:
             await new.close()
             raise
@@ -456,3 +433,14 @@ class Fleet:
         if self._deaths > limit:
             raise EnvironmentFault(f"{death}; {limit} before it too, and nothing was finished in between")
         self._say(f"{death}; starting another")
+
+
+def _deaths(members: Sequence[RemoteSampler], ends: Sequence[object]) -> dict[RemoteSampler, GeneratorDied]:
+    """Which members have died, by what each has returned or raised; any other error is raised."""
+    deaths = {}
+    for member, end in zip(members, ends, strict=True):
+        if isinstance(end, GeneratorDied):
+            deaths[member] = end
+        elif isinstance(end, BaseException):
+            raise end
+    return deaths

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.mailbox import Member
 from magcli.cluster.runtime import Cluster
+from magcli.cluster.tasks import end_all
 from magcli.cluster.types import ProcessKind, Resources, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.remote.endpoint import open_endpoint
@@ -236,8 +237,7 @@ class RemoteSampler:
     async def close(self) -> None:
         """End the process."""
         self._die(MagError("the generator has been closed"))
-        self._listener.cancel()
-        await asyncio.gather(self._listener, return_exceptions=True)
+        await end_all([self._listener])
 
     def _tell(self, message: object) -> None:
         if self._death is not None:

@@ -124,15 +124,12 @@ class Engine:
         self._running: list[Running | None] = []
         self._recent: dict[tuple[int, ...], Prefix] = {}
         self._ended = EndedSequences(self._slots)
-        self._limit = self._slots
+        self.limit = self._slots
+        """The maximum number of sequences that run at once, at most the number of slots."""
         self._cache_bytes = None if deterministic else cache_bytes
         self._step = 0
-        self._version = version
-
-    @property
-    def version(self) -> int:
+        self.version = version
         """The version of the weights that generate the next token."""
-        return self._version
 
     @property
     def busy(self) -> bool:
@@ -144,14 +141,9 @@ class Engine:
         """Slots in use."""
         return sum(running is not None for running in self._running)
 
-    @property
-    def limit(self) -> int:
-        """The maximum number of sequences that run at once, at most the number of slots."""
-        return self._limit
-
     def set_limit(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
-        self._limit = min(sequences, self._slots)
+        self.limit = min(sequences, self._slots)
 
     def submit(self, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int]) -> int:
         """Queue one sample per seed; returns the request's number, for the results of ``step`` and for ``abort``.
@@ -201,7 +193,7 @@ class Engine:
             WeightsFault: a parameter is missing or has another shape; nothing has been changed.
         """
         arrived = self._model.load(weights)
-        self._version = version
+        self.version = version
         self._recent.clear()
         self._ended.clear()
         for request in self._queue:
@@ -217,7 +209,7 @@ class Engine:
         """Give free slots, lowest first, to the samples that have waited longest; returns requests with new slots."""
         in_use = {slot for slot, running in enumerate(self._running) if running is not None}
         free = [slot for slot in range(self._slots) if slot not in in_use]
-        below_limit = max(0, self._limit - len(in_use))
+        below_limit = max(0, self.limit - len(in_use))
         free = free[:below_limit]
         starting: list[tuple[Request, list[int]]] = []
         budget = PREFILL_TOKENS
@@ -262,7 +254,7 @@ class Engine:
         num_new_slots = slots[-1] + 1 - len(self._running)
         self._running += [None] * num_new_slots  # none if negative
         for index, slot in enumerate(slots, start=first):
-            self._running[slot] = Running(request, index, self._step, [(0, self._version)])
+            self._running[slot] = Running(request, index, self._step, [(0, self.version)])
         seeds = request.seeds[first : request.started]
         self._state.start(slots, request.sampling, len(request.prompt), request.limit, seeds)
 
@@ -351,7 +343,7 @@ class Engine:
         weights computed.
         """
         unbounded = not self._fixed_rows and self._cache_bytes is None
-        newest_alone = rollout.versions == ((0, self._version),)
+        newest_alone = rollout.versions == ((0, self.version),)
         return sampling.continues and rollout.finish == "stop" and unbounded and newest_alone
 
     def _rollout(self, slot: int, running: Running) -> Rollout:

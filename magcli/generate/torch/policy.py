@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from magcli.cluster.tasks import end_all
 from magcli.errors import MagError
 from magcli.generate import dispatch
 from magcli.generate.remote.wire import Spec
@@ -68,10 +69,8 @@ class TorchPolicy:
         """The version of the weights that generate the next token."""
         return self._engine.version
 
-    @property
-    def sent_dtype(self) -> None:
-        """Weights are not cast before the engine has them."""
-        return None
+    sent_dtype = None
+    """Weights are not cast before the engine has them."""
 
     @property
     def num_running(self) -> int:
@@ -88,10 +87,8 @@ class TorchPolicy:
         """Number of sequences to have in flight so that no slot stays empty."""
         return dispatch.capacity(self._engine.limit)
 
-    @property
-    def sleeps(self) -> bool:
-        """The embedded engine keeps its memory."""
-        return False
+    sleeps = False
+    """The embedded engine keeps its memory."""
 
     async def sleep(self) -> None:
         """Do nothing."""
@@ -175,8 +172,7 @@ class TorchPolicy:
         runner, self._runner = self._runner, None
         self._fail(MagError("the engine has been closed"))
         if runner is not None and not runner.done():
-            runner.cancel()
-            await asyncio.gather(runner, return_exceptions=True)
+            await end_all([runner])
 
     def _check_open(self) -> None:
         if self._failure is not None:

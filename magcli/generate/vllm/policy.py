@@ -20,6 +20,7 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from magcli.cluster.tasks import end_all
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.generate import dispatch
 from magcli.generate.remote.wire import Spec
@@ -159,8 +160,7 @@ class Link:
         """End the process, by force when it takes too long."""
         self.fail(MagError("the engine has been closed"))
         if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+            await end_all([self._watcher])
         if (outputs := self.llm.output_handler) is not None:
             outputs.cancel()  # it would log an end that several ranks report as their failure
         await asyncio.to_thread(self.llm.shutdown, SHUTDOWN_SECONDS)
@@ -191,16 +191,20 @@ class VllmPolicy:
         self.thoughts = spec.model.thoughts
         self._context = min(spec.model.context, engine.llm.model_config.max_model_len)
         self._model_context = spec.model.context
-        self._sent_dtype = None if spec.lora_rank else spec.torch_dtype
+        self.sent_dtype: torch.dtype | None = None if spec.lora_rank else spec.torch_dtype
+        """The type of its weights; adapters stay as they are."""
         self._pauses_at: TransferStep = "start" if spec.device.startswith("cuda") else "finish"
         self._slots = spec.slots
         self._concurrency = spec.slots
-        self._version, self._salt = 0, uuid4().hex
+        self.version = 0
+        """The version of the weights that generate the next token."""
+        self._salt = uuid4().hex
         self._names = count()
         self._requests: dict[str, RunningRequest] = {}
         self._results: set[Results] = set()
         self._loading = asyncio.Lock()
-        self._sleeps = spec.sleeps
+        self.sleeps = spec.sleeps
+        """Whether it gives its memory back while the trainer works."""
         self._asleep_since: float | None = None
         self._awake = asyncio.Event()
         self._awake.set()
@@ -210,11 +214,6 @@ class VllmPolicy:
         """Seconds that the engine has been paused for new weights so far."""
         self.num_finished = 0
         """Sequences finished so far."""
-
-    @property
-    def version(self) -> int:
-        """The version of the weights that generate the next token."""
-        return self._version
 
     @property
     def num_running(self) -> int:
@@ -234,16 +233,6 @@ class VllmPolicy:
         """
         return self.num_slots if self.num_slots < self._slots else dispatch.capacity(self._slots)
 
-    @property
-    def sent_dtype(self) -> "torch.dtype | None":
-        """The type of its weights; adapters stay as they are."""
-        return self._sent_dtype
-
-    @property
-    def sleeps(self) -> bool:
-        """Whether it gives its memory back while the trainer works."""
-        return self._sleeps
-
     async def sleep(self) -> None:
         """Give the GPU's memory back until the next ``load``, if the engine was opened so.
 
@@ -253,7 +242,7 @@ class VllmPolicy:
             EnvironmentFault: the engine process died or does not answer.
         """
         async with self._loading:
-            if self._sleeps and self._asleep_since is None:
+            if self.sleeps and self._asleep_since is None:
                 await self._link.open()
                 self._awake.clear()
                 await self._link.answer("falling asleep", fall_asleep(self._link.llm))
@@ -325,9 +314,7 @@ class VllmPolicy:
                 yield result
         finally:
             self._results.discard(results)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_all(tasks)
 
     def _check_cache(self, prompt: Sequence[int], sampling: Sampling, limit: int) -> None:
         """Refuse to cut a sequence because the cache is small, which no reader of its text could see.
@@ -466,7 +453,7 @@ class VllmPolicy:
         """Continue generating with the engine's new weights, which have this version."""
         answer, llm = self._link.answer, self._link.llm
         await answer("setting their version", llm.update_weight_version(str(version)))
-        self._version = version
+        self.version = version
         self._salt = uuid4().hex  # what is cached of prompts is of the old weights
         await answer("aborting requests without a token", llm.abort(self._to_resubmit()))
         if self._asleep_since is not None:

@@ -78,11 +78,3 @@ def own_address(host: str) -> str:
         way.connect((host, 1))
         address: str = way.getsockname()[0]
         return address
-
-
-def free_port(host: str) -> int:
-    """A port of this machine that nobody uses now."""
-    with socket.socket() as bound:
-        bound.bind((host, 0))
-        port: int = bound.getsockname()[1]
-        return port

@@ -7,17 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from operator import methodcaller
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from magcli.cluster.meeting import joined_store
+from magcli.cluster.meeting import free_port, joined_store
 from magcli.errors import first_line
 from magcli.generate.types import Digests
 from magcli.generate.weights.digest import PendingDigests
-from magcli.generate.weights.gloo import TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, free_port, own_address
+from magcli.generate.weights.gloo import TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, own_address
 from magcli.generate.weights.rank_transfer import ADDRESS, GONE, Meeting
 
 POLL_SECONDS = 0.02
@@ -102,9 +102,10 @@ class Transfer:
     def send(self, tensors: Mapping[str, Tensor]) -> None:
         """Send a few tensors, in the order in which the engines expect them; none is used after the return."""
         for name, tensor in tensors.items():
-            self._on_each(partial(_start, tensor=tensor))
+            # All engines are sent to at once; the digest is computed meanwhile.
+            self._on_each(methodcaller("start", tensor))
             self._digests.add(name, tensor)
-        self._on_each(_wait)
+        self._on_each(methodcaller("wait"))
 
     def _on_each(self, act: Callable[[EngineGroup], None]) -> None:
         for meeting, group in list(self._groups.items()):
@@ -114,14 +115,6 @@ class Transfer:
                 del self._groups[meeting]
                 self._leave(meeting)
                 self.failures[meeting] = first_line(error)
-
-
-def _start(group: EngineGroup, tensor: Tensor) -> None:
-    group.start(tensor)
-
-
-def _wait(group: EngineGroup) -> None:
-    group.wait()
 
 
 class GlooEngine:
