@@ -54,24 +54,28 @@ class ErrorEvent(Exception):
         self.text = text
 
 
-async def read_error(chunks: AsyncIterator[bytes]) -> str:
-    """The beginning of an error message."""
+async def _read(chunks: AsyncIterator[bytes], most: int) -> bytes:
+    """A body, of which no more is read once it is longer than ``most`` bytes."""
     body = bytearray()
     async for chunk in chunks:
         body += chunk
-        if len(body) > MAX_ERROR_BYTES:
+        if len(body) > most:
             break
-    return bytes(body[:MAX_ERROR_BYTES]).decode(errors="replace")
+    return bytes(body)
+
+
+async def read_error(chunks: AsyncIterator[bytes]) -> str:
+    """The beginning of an error message."""
+    body = await _read(chunks, MAX_ERROR_BYTES)
+    return body[:MAX_ERROR_BYTES].decode(errors="replace")
 
 
 async def read_json(chunks: AsyncIterator[bytes]) -> Any:
     """The value of a reply that is one JSON text; errors as ``parse``, and WrongReply if it is too long."""
-    body = bytearray()
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > MAX_BYTES:
-            raise WrongReply(f"the reply is longer than {MAX_BYTES:,} bytes: {excerpt(bytes(body[:EXCERPT]))}")
-    return parse(bytes(body))
+    body = await _read(chunks, MAX_BYTES)
+    if len(body) > MAX_BYTES:
+        raise WrongReply(f"the reply is longer than {MAX_BYTES:,} bytes: {excerpt(body[:EXCERPT])}")
+    return parse(body)
 
 
 async def read_stream(chunks: AsyncIterator[bytes]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from magcli.data.manifest import Chain, Input
 from magcli.errors import EnvironmentFault, first_line
 
-# ``OWNER/NAME`` of at most 96 characters each.
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 """The base class of errors of the hub client's HTTP library (httpx or its successor)."""
 

@@ -113,16 +113,14 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     A processor may hold the chat template, in a file of its own that tokenizers do not read. Mistral's own library,
     which transformers prefers where it is installed, has no chat template.
     """
-    folder, local = Path(name), _local_only(name)
+    folder, local_and_safe = Path(name), _loading(name)
     if folder.is_dir():
         check_settings(folder)
     _check_tokenizer_files(folder, name)
     plain = tokenizer_class(folder)
     options = {} if plain else {"mistral_format": False}
     kind = getattr(transformers, plain or "AutoTokenizer")
-    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
-        name, local_files_only=local, trust_remote_code=False, **options
-    )
+    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, **local_and_safe, **options)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = _processor_template(name)
     return tokenizer
@@ -160,9 +158,7 @@ def load_model(
         elif whole is not None:
             model = nested.load_text_model(whole, local_folder(name), dtype)
         else:
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                name, dtype=dtype, local_files_only=_local_only(name), trust_remote_code=False
-            )
+            model = transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **_loading(name))
         ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies stay in float32
         return ready
 
@@ -202,18 +198,13 @@ def load_vision_model(
     """Load a vision-language model in evaluation mode, and its processor."""
     with quiet_transformers(), _explained(name):
         try:
-            processor = transformers.AutoProcessor.from_pretrained(
-                name, local_files_only=_local_only(name), trust_remote_code=False
-            )
+            processor = transformers.AutoProcessor.from_pretrained(name, **_loading(name))
         except ImportError as error:
             reason = " ".join(str(error).split())[:120]
             raise EnvironmentFault(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
-        local = _local_only(name)
-        model = transformers.AutoModelForImageTextToText.from_pretrained(
-            name, dtype=dtype, local_files_only=local, trust_remote_code=False
-        )
+        model = transformers.AutoModelForImageTextToText.from_pretrained(name, dtype=dtype, **_loading(name))
         if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
             raise EnvironmentFault(
                 f"model {name}: its processor has no chat template; use an instruct model or add one"
@@ -224,8 +215,7 @@ def load_vision_model(
 def load_config(name: str) -> Any:
     """The transformers configuration of a model folder or hub id."""
     with quiet_transformers(), _explained(name):
-        local = _local_only(name)
-        return transformers.AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
+        return transformers.AutoConfig.from_pretrained(name, **_loading(name))
 
 
 def nested_decoder(name: str, *, tied: bool) -> DecoderConfig | None:
@@ -350,6 +340,11 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
     if weights:
         digests |= weight_digests(folder)
     return hash_text("".join(f"{name}\0{digest}\0" for name, digest in digests.items()))
+
+
+def _loading(name: str) -> dict[str, Any]:
+    """How transformers loads a part of a model: from the hub only if it answers, and never code of the model's own."""
+    return {"local_files_only": _local_only(name), "trust_remote_code": False}
 
 
 def _local_only(name: str) -> bool:

@@ -24,7 +24,7 @@ The papers: GRPO is DeepSeekMath (arXiv 2402.03300), Dr. GRPO 2503.20783, DAPO 2
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +32,9 @@ from torch import Tensor
 from magcli.errors import MagError, UsageError
 from magcli.verify.custom import load
 from magcli.verify.types import UNGRADED, Reason
+
+if TYPE_CHECKING:
+    from magcli.verify.reward import Reward
 
 AdvantageNorm = Literal["minibatch", "group", "none", "leave-one-out", "global"]
 LossNorm = Literal["group", "token", "sample", "constant"]
@@ -83,6 +86,14 @@ def drop_reason(
     if any(correct) and not all(correct):
         return None
     return "all-right" if all(correct) else "all-wrong"
+
+
+def drop_reason_of(rewards: "Sequence[Reward]", *, by: DiverseBy) -> DropReason | None:
+    """``drop_reason`` of a group with these rewards."""
+    totals = [reward.total for reward in rewards]
+    correct = [reward.correct for reward in rewards]
+    reasons = [reward.reason for reward in rewards]
+    return drop_reason(totals, correct, reasons, by=by)
 
 
 def advantages(

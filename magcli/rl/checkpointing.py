@@ -146,13 +146,17 @@ class Checkpointing:
         remove_old = partial(checkpoint.prune, self.folder.checkpoints, keep=self.keep_checkpoints)
         trainer.controller.save(folder, state, remove_old)
 
+    def complete_save(self, trainer: Trainer) -> None:
+        """Write the checkpoint of the last update, unless there is one, to its end."""
+        if not self.is_saved(trainer):
+            self.save(trainer)
+        trainer.controller.finish_save()
+
     def finish(self, trainer: Trainer) -> None:
         """Write the last checkpoint, from which the run can be prolonged, and the model, which marks it as finished."""
         # A checkpoint that ranks still write is not complete yet.
         trainer.controller.finish_save()
-        if not self.is_saved(trainer):
-            self.save(trainer)
-            trainer.controller.finish_save()
+        self.complete_save(trainer)
         self.ledger.sync()
         trainer.controller.save_adapter(self.folder.path / "adapter")
         trainer.controller.save_model(self.folder.model)

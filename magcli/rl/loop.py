@@ -197,9 +197,7 @@ class Updates:
         # A run does not resume from a checkpoint whose update is not in the metrics.
         if self._trainer.done != len(self._checkpointing.lines):
             return False
-        if not self._checkpointing.is_saved(self._trainer):
-            self._checkpointing.save(self._trainer)
-        self._trainer.controller.finish_save()
+        self._checkpointing.complete_save(self._trainer)
         self.ending.saved()
         return True
 

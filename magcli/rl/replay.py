@@ -6,7 +6,6 @@ stored rewards, and which groups train is decided anew by ``--diverse-by``.
 """
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from magcli.rl.algorithm import DiverseBy
@@ -59,7 +58,9 @@ def replay(
                 ending.saved()
             monitor.update(line)
             if ending.requested:
-                _save_and_end(trainer, checkpointing, ending, monitor.saved_first)
+                checkpointing.complete_save(trainer)
+                monitor.saved_first(trainer.done)
+                ending.end()
 
 
 def enter(ledger: Ledger, batch: Batch, *, step: int, stage: int) -> None:
@@ -92,14 +93,3 @@ def metrics_of(trainer: Trainer, batch: Batch, metrics: UpdateMetrics, version: 
     line |= {name: value for name, value in of_training.items() if not name.startswith("mismatch")}
     speed = line["trained_tokens"] / max(metrics.seconds, 1e-9)
     return line | {"seconds": seconds, "train_tokens_per_s": speed, **idle}
-
-
-def _save_and_end(
-    trainer: Trainer, checkpointing: Checkpointing, ending: SaveFirst, saved_first: Callable[[int], None]
-) -> None:
-    """Write the checkpoint of the last update, unless there is one, and end the command."""
-    if not checkpointing.is_saved(trainer):
-        checkpointing.save(trainer)
-    trainer.controller.finish_save()
-    saved_first(trainer.done)
-    ending.end()

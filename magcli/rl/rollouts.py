@@ -12,7 +12,7 @@ from magcli.environments.episodes import Episodes, graded
 from magcli.generate.types import Message, Rollout, RolloutEngine, Sampling, sample_seed
 from magcli.model.chat.prompts import completion_text, prompt_tokens, to_messages
 from magcli.model.chat.thoughts import ThoughtForm
-from magcli.rl.algorithm import DiverseBy, drop_reason
+from magcli.rl.algorithm import DiverseBy, drop_reason_of
 from magcli.rl.types import Group, StageSettings
 from magcli.verify.grader import CompletionGrader
 from magcli.verify.reward import Reward, RewardRule
@@ -104,9 +104,6 @@ class GroupSampler:
         temperature: float,
     ) -> Group:
         rewards = [completion.reward for completion in done]
-        totals = [reward.total for reward in rewards]
-        correct = [reward.correct for reward in rewards]
-        reasons = [reward.reason for reward in rewards]
         is_episode = self.episodes is not None
         return Group(
             number=number,
@@ -115,7 +112,7 @@ class GroupSampler:
             rollouts=tuple(completion.rollout for completion in done),
             texts=tuple(completion.text for completion in done),
             rewards=tuple(rewards),
-            dropped=drop_reason(totals, correct, reasons, by=self.diverse_by),
+            dropped=drop_reason_of(rewards, by=self.diverse_by),
             temperature=temperature,
             messages=tuple(completion.messages for completion in done) if is_episode else (),
         )

@@ -104,10 +104,7 @@ class RolloutStore:
 
     def read_table(self, step: int) -> Batch:
         """The batch in the table of an update; DataError if it is damaged."""
-        groups = self._read(self._run.rollouts_of(step))
-        trained = [group for group in groups if group.dropped is None]
-        dropped = [group for group in groups if group.dropped is not None]
-        return Batch(trained, dropped)
+        return Batch.of(self._read(self._run.rollouts_of(step)))
 
     def tables(self) -> Iterator[Path]:
         """The tables of all updates, in order."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from magcli.data import table
 from magcli.data.schema import COMPLETION, EPISODE, PROBLEM, REWARD, REWARD_PARTS, TOKENS
 from magcli.errors import DataError
-from magcli.rl.algorithm import DiverseBy, drop_reason
+from magcli.rl.algorithm import DiverseBy, drop_reason, drop_reason_of
 from magcli.rl.last_rewards import digest_of, tables_of
 from magcli.rl.store import CUSTOM_ROLLOUT, EPISODE_ROLLOUT, ROLLOUT, group_of
 from magcli.rl.types import Batch, Group
@@ -185,14 +185,4 @@ def _largest(values: pa.Array) -> int:
 
 def batch_of(groups: Sequence[Group], diverse_by: DiverseBy) -> Batch:
     """The groups that train and those that do not, by their stored rewards."""
-    decided = [replace(group, dropped=_dropped(group, diverse_by)) for group in groups]
-    trained = [group for group in decided if group.dropped is None]
-    dropped = [group for group in decided if group.dropped is not None]
-    return Batch(trained, dropped)
-
-
-def _dropped(group: Group, diverse_by: DiverseBy) -> str | None:
-    totals = [reward.total for reward in group.rewards]
-    correct = [reward.correct for reward in group.rewards]
-    reasons = [reward.reason for reward in group.rewards]
-    return drop_reason(totals, correct, reasons, by=diverse_by)
+    return Batch.of([replace(group, dropped=drop_reason_of(group.rewards, by=diverse_by)) for group in groups])

@@ -40,6 +40,7 @@ from magcli.data.durable import remove_stale, rename, temp_path
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.load import atomic_model_folder, quiet_transformers
 from magcli.model.weights.peft import ADAPTER
+from magcli.model.weights.slices import own_tensors
 from magcli.train.lora import adapted_layers, read_adapter, write_adapter
 from magcli.train.shard_index import INDEX, IndexReader
 
@@ -163,12 +164,7 @@ def _write_model(temp: Path, model: "PreTrainedModel") -> None:
     if adapted_layers(model):
         write_adapter(model, temp)
         return
-    # A tied parameter is listed under its first name only, but is in the state dict under all of them.
-    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
-    weights = {}
-    for name, tensor in model.state_dict().items():
-        if name in first_names:
-            weights[name] = tensor.contiguous()
+    weights = {name: tensor.detach().contiguous() for name, tensor in own_tensors(model).items()}
     save_file(weights, temp / WEIGHTS, {"format": "pt"})
     with quiet_transformers():
         model.config.save_pretrained(temp)

@@ -329,6 +329,13 @@ class SFTRun:
             partial(checkpoint.prune, self.folder.checkpoints, keep=self.keep_checkpoints),
         )
 
+    def complete_save(self, trainer: SFTTrainer) -> None:
+        """Write the checkpoint of the last step, unless there is one, to its end."""
+        last = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
+        if checkpoint.latest(self.folder.checkpoints) != last:
+            self.save(trainer)
+        trainer.controller.finish_save()
+
     def evaluate(self, trainer: SFTTrainer) -> dict[str, Any]:
         """Held-out loss and the evaluator's metrics; the best model so far is kept, by accuracy if there is one.
 
@@ -358,10 +365,7 @@ class SFTRun:
         The last checkpoint stays, so that the run can be prolonged.
         """
         trainer.controller.finish_save()
-        last = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
-        if checkpoint.latest(self.folder.checkpoints) != last:
-            self.save(trainer)
-            trainer.controller.finish_save()
+        self.complete_save(trainer)
         best, best_adapter, adapter = self._best, self._best_adapter, self._adapter
         if best_adapter.exists():
             shutil.rmtree(adapter, ignore_errors=True)
@@ -448,9 +452,6 @@ def _evaluated(
 
 def _save_and_end(trainer: SFTTrainer, run: SFTRun, ending: SaveFirst, saved_first: Callable[[int], None]) -> NoReturn:
     """Write the checkpoint of the last step, unless there is one, and end the command."""
-    last = checkpoint.step_folder(run.folder.checkpoints, trainer.done)
-    if checkpoint.latest(run.folder.checkpoints) != last:
-        run.save(trainer)
-    trainer.controller.finish_save()
+    run.complete_save(trainer)
     saved_first(trainer.done)
     ending.end()

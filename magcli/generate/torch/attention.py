@@ -43,11 +43,10 @@ class SlotCache:
     """
 
     def __init__(
-        self, shape: "CacheShape", slots: int, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+        self, shape: CacheShape, slots: int, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
     ) -> None:
-        rows = shape.layers, slots, shape.heads
-        self.keys = torch.zeros(*rows, shape.key_width, 0, dtype=dtype, device=device)
-        self.values = torch.zeros(*rows, 0, shape.value_width, dtype=dtype, device=device)
+        self._shape, self._dtype, self._device = shape, dtype, device
+        self.replace(slots, capacity=0)
 
     @property
     def capacity(self) -> int:
@@ -62,17 +61,17 @@ class SlotCache:
     @property
     def token_bytes(self) -> int:
         """Bytes of one position of one slot."""
-        layers, _, heads, key_width, _ = self.keys.shape
-        return layers * heads * (key_width + self.values.shape[4]) * self.keys.element_size()
+        shape = self._shape
+        return shape.layers * shape.heads * (shape.key_width + shape.value_width) * self._dtype.itemsize
 
     def replace(self, slots: int, capacity: int) -> None:
         """Make an empty cache of another size in place of this one, which is freed before."""
-        layers, _, heads, key_width, _ = self.keys.shape
-        value_width = self.values.shape[4]
-        dtype, device = self.keys.dtype, self.keys.device
+        # The old tensors go first: a bounded memory has no room for both.
         self.keys = self.values = torch.empty(0)
-        self.keys = torch.zeros(layers, slots, heads, key_width, capacity, dtype=dtype, device=device)
-        self.values = torch.zeros(layers, slots, heads, capacity, value_width, dtype=dtype, device=device)
+        shape = self._shape
+        rows = shape.layers, slots, shape.heads
+        self.keys = torch.zeros(*rows, shape.key_width, capacity, dtype=self._dtype, device=self._device)
+        self.values = torch.zeros(*rows, capacity, shape.value_width, dtype=self._dtype, device=self._device)
 
     def grow(self, capacity: int) -> None:
         """Grow every slot to at least ``capacity`` positions, in steps of a quarter.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -58,13 +58,6 @@ class ChatTemplate:
 
 _TEMPLATES: "WeakKeyDictionary[PreTrainedTokenizerBase, ChatTemplate]" = WeakKeyDictionary()
 """The template of each tokenizer, for those that have been given one."""
-_FORMS: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, ThoughtForm]]" = WeakKeyDictionary()
-"""For each tokenizer its template and its form of thoughts."""
-_TAKES_SYSTEM: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, bool]]" = WeakKeyDictionary()
-"""For each tokenizer its template and whether that renders the system prompt."""
-
-_NEEDS_PARTS: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, bool]]" = WeakKeyDictionary()
-"""For each tokenizer its template and whether that renders content in parts only."""
 
 PROBES = ("probe7391system", "probe5284question", "probe6173answer", "probe8462more", "probe9051thoughts")
 """Texts that no template contains: a system prompt, a question, an answer, another question, thoughts."""
@@ -88,17 +81,27 @@ def template_state(tokenizer: "PreTrainedTokenizerBase") -> tuple[object, object
     return repr(tokenizer.chat_template), _TEMPLATES.get(tokenizer)
 
 
+def once_a_template(
+    compute: "Callable[[PreTrainedTokenizerBase], T]",
+) -> "Callable[[PreTrainedTokenizerBase], T]":
+    """A function of a tokenizer, computed once for each of its templates; its errors are not kept."""
+    cache: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, T]] = WeakKeyDictionary()
+
+    @wraps(compute)
+    def cached(tokenizer: "PreTrainedTokenizerBase") -> T:
+        state = template_state(tokenizer)
+        entry = cache.get(tokenizer)
+        if entry is None or entry[0] != state:
+            entry = state, compute(tokenizer)
+            cache[tokenizer] = entry
+        return entry[1]
+
+    return cached
+
+
+@once_a_template
 def thought_form(tokenizer: "PreTrainedTokenizerBase") -> ThoughtForm:
     """The form in which a tokenizer's model writes its thoughts: the chosen one, else found by template and tokens."""
-    state = template_state(tokenizer)
-    cached = _FORMS.get(tokenizer)
-    if cached is None or cached[0] != state:
-        cached = (state, _form_of(tokenizer))
-        _FORMS[tokenizer] = cached
-    return cached[1]
-
-
-def _form_of(tokenizer: "PreTrainedTokenizerBase") -> ThoughtForm:
     chosen = _TEMPLATES.get(tokenizer)
     if chosen is not None and chosen.thoughts:
         return form_named(chosen.thoughts)
@@ -189,17 +192,9 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
+@once_a_template
 def takes_system(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Whether the template renders a system prompt: neither ignores nor rejects it."""
-    state = template_state(tokenizer)
-    cached = _TAKES_SYSTEM.get(tokenizer)
-    if cached is None or cached[0] != state:
-        cached = (state, _renders_system(tokenizer))
-        _TAKES_SYSTEM[tokenizer] = cached
-    return cached[1]
-
-
-def _renders_system(tokenizer: "PreTrainedTokenizerBase") -> bool:
     system = {"role": "system", "content": PROBES[0]}
     question = {"role": "user", "content": PROBES[1]}
     try:
@@ -241,16 +236,11 @@ def as_read(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") ->
     return _in_parts(turns) if _needs_parts(tokenizer) else [dict(turn) for turn in turns]
 
 
+@once_a_template
 def _needs_parts(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Whether the template renders a question in parts, but not one that is a text."""
-    state = template_state(tokenizer)
-    cached = _NEEDS_PARTS.get(tokenizer)
-    if cached is None or cached[0] != state:
-        question = [{"role": "user", "content": PROBES[1]}]
-        needed = not _shows_question(tokenizer, question) and _shows_question(tokenizer, _in_parts(question))
-        cached = (state, needed)
-        _NEEDS_PARTS[tokenizer] = cached
-    return cached[1]
+    question = [{"role": "user", "content": PROBES[1]}]
+    return not _shows_question(tokenizer, question) and _shows_question(tokenizer, _in_parts(question))
 
 
 def _shows_question(tokenizer: "PreTrainedTokenizerBase", turns: Sequence[dict[str, Any]]) -> bool:

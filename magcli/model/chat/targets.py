@@ -12,19 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from magcli.errors import DataError
+from magcli.model.chat.ends import special_tokens
 from magcli.model.chat.messages import REASONING, THOUGHTS
 from magcli.model.chat.prompts import (
     PROBES,
     as_read,
     common_prefix,
+    once_a_template,
     prompt_tokens,
     render_text,
     rendered,
     takes_system,
-    template_state,
     template_variables,
     thought_form,
     token_ids,
@@ -67,9 +67,6 @@ class Style:
     has_marks: bool
 
 
-_STYLES: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, Style]]" = WeakKeyDictionary()
-
-
 def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> list[TokensWithMask]:
     """The SFT examples of a conversation of normalized messages (``messages.normalized``).
 
@@ -97,17 +94,9 @@ def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]"
     return sequences
 
 
+@once_a_template
 def style_of(tokenizer: "PreTrainedTokenizerBase") -> Style:
     """The style of the tokenizer's template."""
-    state = template_state(tokenizer)
-    cached = _STYLES.get(tokenizer)
-    if cached is None or cached[0] != state:
-        cached = (state, _probed(tokenizer))
-        _STYLES[tokenizer] = cached
-    return cached[1]
-
-
-def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
     question = {"role": "user", "content": PROBES[1]}
     answer = {"role": "assistant", "content": PROBES[2]}
     more = {"role": "user", "content": PROBES[3]}
@@ -122,7 +111,7 @@ def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
     opens_answer = lead != "" and form.answer_opening.endswith(lead)
     if not lead.isspace() and not opens_answer:
         lead = ""
-    longer = _longer(tokenizer, [question, answer, more]) or whole + prompt
+    longer = _rendered_if_taken(tokenizer, [question, answer, more], add_generation_prompt=True) or whole + prompt
     _, _, between = longer.rpartition(PROBES[2])
     end = _end_of_turn(tokenizer, after, between)
     marks_generation = MARKS.search(str(tokenizer.chat_template)) is not None
@@ -136,10 +125,12 @@ def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
     )
 
 
-def _longer(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:
-    """A conversation that goes on; empty if the template only takes single turns."""
+def _rendered_if_taken(
+    tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", *, add_generation_prompt: bool = False
+) -> str:
+    """The text of a conversation; empty if the template rejects it, as one that takes only single turns does."""
     try:
-        return render_text(tokenizer, turns, add_generation_prompt=True)
+        return render_text(tokenizer, turns, add_generation_prompt=add_generation_prompt)
     except DataError:
         return ""
 
@@ -148,11 +139,8 @@ def _thoughts_key(tokenizer: "PreTrainedTokenizerBase", question: "Message") -> 
     """The key beside the content from which the template renders thoughts; empty if it renders none of them."""
     for key in THOUGHTS:
         thoughtful = {"role": "assistant", "content": PROBES[2], key: PROBES[4]}
-        try:
-            if PROBES[4] in render_text(tokenizer, [question, thoughtful]):
-                return key
-        except DataError:
-            continue
+        if PROBES[4] in _rendered_if_taken(tokenizer, [question, thoughtful]):
+            return key
     return ""
 
 
@@ -173,9 +161,7 @@ def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str)
 
 def _control_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, form: ThoughtForm) -> frozenset[int]:
     """The special tokens of a conversation, and the end-of-sequence token; not tags that are only used for thoughts."""
-    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-    special |= set(tokenizer.all_special_ids)
-    used = special & {*token_ids(tokenizer, text), tokenizer.eos_token_id}
+    used = special_tokens(tokenizer) & {*token_ids(tokenizer, text), tokenizer.eos_token_id}
     tags = [] if form.answer_opening else [form.opening, form.closing]
     not_control = {*tokenizer.convert_tokens_to_ids(tags), tokenizer.unk_token_id}
     return frozenset(used - not_control)
@@ -240,7 +226,7 @@ def _target(
     tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", text: str, prompt: str, style: Style
 ) -> TokensWithMask:
     """The target of the last turn; with marks of the template, some of its tokens are not targets."""
-    whole = _longest(tokenizer, turns)
+    whole = _rendered_if_taken(tokenizer, turns)  # its prompt was taken, the conversation may be rejected
     stop = _kept_until(whole, prompt, text, style.form)
     if stop is None:
         return _all_targets(tokenizer, _own_text(text, prompt, style) + style.end)
@@ -253,14 +239,6 @@ def _target(
     if end >= 0:
         stop = end
     return _all_targets(tokenizer, whole[len(prompt) : stop] + style.end)
-
-
-def _longest(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:
-    """The rendered conversation; empty if the template rejects it, though not its prompt."""
-    try:
-        return render_text(tokenizer, turns)
-    except DataError:
-        return ""
 
 
 def _all_targets(tokenizer: "PreTrainedTokenizerBase", text: str) -> TokensWithMask:

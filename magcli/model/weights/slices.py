@@ -53,6 +53,7 @@ def sliced_tensors(model: "Model") -> dict[str, Stored]:
 
 def own_tensors(model: "PreTrainedModel") -> "dict[str, Tensor]":
     """The parameters and persistent buffers of a model by name, a tied one under its first name."""
+    # A tied parameter is listed under its first name only, but is in the state dict under all of them.
     first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
     return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name in first_names}
 
