@@ -45,9 +45,11 @@ class Outbox:
 
     async def next_messages(self) -> list[Any]:
         """All messages since the last call; an empty list after ``POLL_SECONDS`` without any."""
+        # The time being over is no error: an empty answer is the sign of life.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(POLL_SECONDS):
                 await self._arrival.wait()
+        # Nothing else of the loop runs between this and the exchange, so no message is lost.
         self._arrival.clear()
         messages, self._messages = self._messages, []
         return messages
@@ -92,6 +94,7 @@ class Mailbox:
         """Open the endpoint. Errors of magcli reach the caller as they are."""
         open_endpoint: OpenEndpoint = pickle.loads(pickled)
         opened = open_endpoint(self._outbox)
+        # A coroutine lets polls be answered while it opens.
         self._endpoint = await opened if isinstance(opened, Awaitable) else opened
 
     async def where(self) -> Location:
@@ -167,6 +170,7 @@ class Member:
         listener = asyncio.create_task(listen(heard)) if heard else None
         try:
             yield
+            # The poll that runs still brings what was said before; then the listener ends.
             over = True
             if listener is not None:
                 await listener
@@ -187,6 +191,7 @@ class Member:
         """
         try:
             async with asyncio.timeout(SILENT_SECONDS):
+                # A living actor answers within ``POLL_SECONDS``, with nothing if it has nothing to say.
                 messages: list[Any] = await self._actor.poll.remote()
                 return messages
         except TimeoutError:
@@ -259,12 +264,14 @@ async def placed(
         except Exception as error:
             ray.kill(actor)
             failure = as_magcli_error(error, f"the {kind.what}")
+            # Only a node that was gone before the actor ran is a reason to make it again.
             if not isinstance(failure, NodeLost):
                 raise failure from error
 
 
 async def _location_of(actor: Any, cluster: Cluster, kind: ProcessKind, say: Callable[[str], None]) -> Location:
     """Wait until Ray has room for an actor and started it there; says every 30 seconds what is missing."""
+    # One call for the whole wait: ``asyncio.wait`` does not cancel it when its time is over.
     answer = asyncio.ensure_future(_awaited(actor.where.remote()))
     try:
         while True:

@@ -118,6 +118,7 @@ class RankGroup:
         cluster.check_room([*room.beside, ranks])
         actor_class = actor_of(RankActor, ranks.resources)
         names = [f"rank {rank}" for rank in range(ranks.number)]
+        # Without actors at first, so that ``close`` ends those that were made before an error.
         group = cls([], names, timeout)
         try:
             with cluster.room_kept(room.beside, say):
@@ -133,16 +134,19 @@ class RankGroup:
 
     def _take_seats(self, cluster: Cluster, open_state: Open, locations: Sequence[Location]) -> None:
         """Number the ranks node by node, and have each make its state."""
+        # By node, so that neighbours in number are on one machine, where gathering weights is fast.
         order = sorted(range(self.size), key=lambda index: (locations[index].node, index))
         self._actors = [self._actors[index] for index in order]
         locations = [locations[index] for index in order]
         self._names = [f"rank {rank} (process {at.process} on {at.host})" for rank, at in enumerate(locations)]
         # All ranks meet at rank 0.
         host = cluster.own_address() if cluster.is_local else locations[0].host
+        # Only rank 0 can say which ports of its machine are free.
         (port,) = self._results([self._actors[0].free_port.remote(host)])
         pickled = _pickled(open_state)
         references = []
         for rank, (actor, location) in enumerate(zip(self._actors, locations, strict=True)):
+            # Its number among the ranks of its node, by which it finds its GPU where it sees several.
             local_rank = sum(other.node == location.node for other in locations[:rank])
             seat = Seat(rank, self.size, local_rank, host, port)
             references.append(actor.open.remote(pickled, seat))
@@ -159,6 +163,7 @@ class RankGroup:
             unplaced = [index for index, reference in enumerate(references) if _never_ran(reference)]
             if not unplaced:
                 return self._results(references)
+            # The others keep their places.
             for index in unplaced:
                 self._actors[index] = create()
                 references[index] = self._actors[index].where.remote()
@@ -214,11 +219,13 @@ class RankGroup:
     def _explained(self, failures: dict[int, Exception]) -> MagError:
         """The error of a group: of a rank that is gone, else of the first that failed."""
         errors = {rank: as_magcli_error(failure, self._names[rank]) for rank, failure in failures.items()}
+        # That of a neighbour in a collective is only a consequence of the loss.
         for error in errors.values():
             if isinstance(error, MemberLost):
                 return RanksLost(f"training stopped: {error}")
         rank, first = next(iter(errors.items()))
         name = self._names[rank]
+        # Errors of other types are kept as they are, since callers tell them apart.
         if type(first) is EnvironmentFault and not str(first).startswith(name):
             return EnvironmentFault(f"{name}: {first}")
         return first
@@ -233,6 +240,7 @@ class _Wait:
         self._room = room
         self._say = say
         self._start = time.monotonic()
+        # No longer than the patience, whose end would be noticed too late.
         self.seconds = min(WAITING_SECONDS, room.patience)
         """How long to wait before ``go_on``."""
 

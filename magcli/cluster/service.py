@@ -78,6 +78,7 @@ def enter(surroundings: Surroundings) -> None:
 
     Ray sets their number to that of the CPUs that a process takes.
     """
+    # Removed first: the surroundings have it only where it is to be set.
     os.environ.pop(THREADS, None)
     surroundings.enter()
 
@@ -126,6 +127,7 @@ class ServiceActor:
     async def _answer(self, outbox: Outbox, client: str, number: int, request: Any) -> None:
         assert self._server is not None, "a request came before the server was open"
         try:
+            # Errors are answers, too: one request that fails must not fail the poll of all.
             outbox.put((number, await self._server.answer(request), None))
         except MagError as error:
             outbox.put((number, None, error))
@@ -211,6 +213,7 @@ async def _named_actor(address: str, kind: ProcessKind) -> Any:
         ServiceActor, kind.resources, name=address, max_concurrency=10_000, scheduling_strategy="SPREAD"
     )
     for _ in range(int(NAME_SECONDS / FIND_SECONDS)):
+        # Ray's error for a name that is still taken.
         with contextlib.suppress(ValueError):
             return actor_class.remote(kind.surroundings)
         await asyncio.sleep(FIND_SECONDS)
@@ -252,6 +255,7 @@ class _Connection:
         """Hand answers to who waits for them."""
         for number, value, error in answers:
             future = self.waiting.get(number)
+            # Nobody waits any more, after a cancellation.
             if future is None or future.done():
                 continue
             if error is None:
@@ -295,6 +299,7 @@ class ServiceClient:
         self._loop = asyncio.get_running_loop()
         while True:
             connection = await self._least_busy()
+            # What a lost server did not answer is asked of whichever is the least busy then.
             with contextlib.suppress(MemberLost):
                 return await connection.ask(self._client, next(self._numbers), request, weight)
 
@@ -318,6 +323,7 @@ class ServiceClient:
                 connection.actor.forget.remote(self._client)
 
     async def _least_busy(self) -> _Connection:
+        # Tasks need a running loop, which whoever makes the client need not have.
         if self._changed is None:
             self._changed = asyncio.Event()
             self._tasks = [asyncio.create_task(self._follow(connection)) for connection in self._connections]
@@ -327,6 +333,7 @@ class ServiceClient:
             ready = [connection for connection in self._connections if connection.actor is not None]
             if ready:
                 return min(ready, key=lambda connection: connection.load)
+            # Nothing else runs between the look and this, so no server that came up is missed.
             self._changed.clear()
             await self._changed.wait()
 
@@ -334,6 +341,7 @@ class ServiceClient:
         """Hand on a server's answers, and find the one that replaces it when it is lost."""
         assert self._changed is not None
         while True:
+            # The successor of a lost server has its name.
             actor = await _actor_named(connection.address)
             error = await self._received(connection, actor)
             connection.fail(error)
@@ -363,6 +371,7 @@ async def _within(seconds: float, reference: Any) -> Any:
 async def _actor_named(address: str) -> Any:
     """The actor of a name, as soon as there is one."""
     while True:
+        # Ray's error for a name that nobody has.
         with contextlib.suppress(ValueError):
             return ray.get_actor(address)
         await asyncio.sleep(FIND_SECONDS)

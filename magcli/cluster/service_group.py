@@ -114,6 +114,7 @@ class ServiceGroup:
             deaths = 1 if service.status else deaths + 1
             if deaths > MAX_DEATHS:
                 raise EnvironmentFault(f"{self._stage}: {lost}, after {MAX_DEATHS} others in a row")
+            # Counted once: this server stays in the table until its successor is open.
             self._finished_by_lost += service.status or 0
             service.status = 0
             self._warn(f"{lost}; another is started, and is asked again what was not answered")
@@ -121,6 +122,7 @@ class ServiceGroup:
 
     async def _start_until_open(self, number: int, max_deaths: int) -> None:
         """Start a server, again if its process is lost before it is open."""
+        # The error of one more attempt after these is the caller's.
         for _ in range(max_deaths):
             try:
                 return await self._start(number)

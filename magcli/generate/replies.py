@@ -114,10 +114,12 @@ async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     size = 0
     async for line in _lines(chunks):
         if line.startswith(b"data:"):
+            # One blank after the colon is not part of the data.
             parts.append(line.removeprefix(b"data:").removeprefix(b" "))
             size += len(line)
             if size > MAX_BYTES:
                 raise WrongReply(f"an event of the stream is longer than {MAX_BYTES:,} bytes")
+        # An empty line ends an event, whose data may stand in several lines.
         elif not line and parts:
             yield b"\n".join(parts)
             parts = []
@@ -131,6 +133,7 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     unfinished = bytearray()
     async for chunk in chunks:
         unfinished += chunk
+        # A long line comes in many chunks: it is split only once it has ended.
         if b"\n" in chunk:
             *lines, unfinished = unfinished.split(b"\n")
             for line in lines:
@@ -159,9 +162,11 @@ class StreamedMessage:
         """Take an event; errors as ``read_stream``."""
         if not isinstance(event, dict):
             raise WrongReply(f"unexpected event in the stream: {excerpt(event)}")
+        # Servers report errors in either of these forms.
         if event.get("error") or event.get("object") == "error":
             raise _error_in(event)
         if event.get("usage") is not None:
+            # Servers that send it with every event count up; the last is that of the whole.
             self._usage = event["usage"]
         choices = event.get("choices")
         if not choices:
@@ -190,6 +195,7 @@ class StreamedMessage:
     def reply(self) -> dict[str, Any]:
         """The same as a reply that is not streamed; errors as ``read_stream``."""
         has_finish, has_usage = self._finish is not None, self._usage is not None
+        # Some servers leave out [DONE]; a finish reason and a count show as well that nothing is missing.
         is_whole = self.is_done or (has_finish and has_usage)
         if not is_whole:
             raise BrokenReply("the stream ended before the completion did")
@@ -231,6 +237,7 @@ def whole_characters(text: str) -> str:
     Raises WrongReply if half of a character (a lone surrogate) is left, which no table can store.
     """
     try:
+        # Of two surrogates next to each other UTF-16 makes one character.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         raise WrongReply(f"the text has half of a character (a lone surrogate): {excerpt(text)}") from None

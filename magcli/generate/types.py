@@ -89,6 +89,7 @@ class Rollout:
         """Of values per token those of the tokens that the policy wrote."""
         if not self.given:
             return values
+        # Pairs of edges are the policy's own ranges: before, between and after those of the environment.
         edges = [0, *chain.from_iterable(self.given), len(values)]
         return [value for start, end in zip(edges[::2], edges[1::2], strict=True) for value in values[start:end]]
 
@@ -225,4 +226,5 @@ def sample_seed(run_seed: int, row_id: str, sample: int) -> int:
     It depends on what is sampled, not on when or where, so any sample can be reproduced by itself.
     """
     digest = hashlib.sha256(f"{run_seed}\0{row_id}\0{sample}".encode(errors="surrogatepass")).digest()
+    # 63 bits fit a signed integer of 64.
     return int.from_bytes(digest[:8], "big") >> 1

@@ -118,6 +118,7 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
         check_settings(folder)
     _check_tokenizer_files(folder, name)
     plain = tokenizer_class(folder)
+    # The class of a plain folder does not know this argument.
     options = {} if plain else {"mistral_format": False}
     kind = getattr(transformers, plain or "AutoTokenizer")
     tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, **local_and_safe, **options)
@@ -167,6 +168,7 @@ def nested_config(name: str) -> Any:
     """The transformers configuration of a model whose text model is inside a larger one; None for any other model."""
     folder = Path(name)
     content = read_json(folder / "config.json")
+    # From the file alone, since importing transformers' configurations takes much longer.
     is_text = content is not None and "vision_config" not in content
     if is_text or (folder / "adapter_config.json").exists():
         return None
@@ -200,7 +202,7 @@ def load_vision_model(
         try:
             processor = transformers.AutoProcessor.from_pretrained(name, **_loading(name))
         except ImportError as error:
-            reason = " ".join(str(error).split())[:120]
+            reason = one_line(error)[:120]
             raise EnvironmentFault(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
@@ -299,6 +301,7 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
         torch.manual_seed(seed)
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     for parameter in model.parameters():
+        # Drawn in float32 and rounded: each type has the same weights.
         parameter.data = parameter.data.to(dtype)
     return model
 
@@ -317,7 +320,7 @@ def atomic_model_folder(folder: Path, *, sums: bool = True) -> Iterator[Path]:
     except (SafetensorError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
             raise
-        raise EnvironmentFault(f"cannot write {folder}: {' '.join(str(error).split())[:200]}") from error
+        raise EnvironmentFault(f"cannot write {folder}: {one_line(error)}") from error
 
 
 def fingerprint(folder: Path, *, weights: bool = True) -> str:
@@ -351,6 +354,7 @@ def _local_only(name: str) -> bool:
     """Whether to look only on this machine: for folders, and when the hub does not answer (its client would retry)."""
     if Path(name).is_dir():
         return True
+    # The user's own switch.
     if constants.HF_HUB_OFFLINE:
         return True
     try:
@@ -358,6 +362,11 @@ def _local_only(name: str) -> bool:
     except httpx.HTTPError:
         return True
     return False
+
+
+def one_line(error: BaseException) -> str:
+    """The beginning of another library's error message, all of its lines as one."""
+    return " ".join(str(error).split())[:200]
 
 
 @contextmanager
@@ -395,6 +404,7 @@ def _reason(name: str, error: Exception) -> str:
         EnvironmentFault: one of its JSON files is damaged, which is the reason.
     """
     folder, reason = Path(name), first_line(error)
+    # The most certain reason first; later ones are guesses by what the folder has.
     if "trust_remote_code" in str(error):
         return (
             f"model {name} needs Python code of its own, which magcli never runs: use a model of a family that "

@@ -48,6 +48,7 @@ class Model:
     def with_template(self, template: ChatTemplate) -> "Model":
         """The same model with another way to render prompts; what was read of it is kept, except for the tokenizer."""
         copy = Model(self.name, template, self.stop)
+        # ``cached_property`` keeps what was read in ``__dict__``.
         read = {name: value for name, value in self.__dict__.items() if name in UNRENDERED}
         copy.__dict__.update(read)
         return copy

@@ -80,8 +80,10 @@ def with_values(content: bytes, values: Mapping[str, Any]) -> bytes:
     """A JSON object with other values of some keys; new keys come last. Indentation is kept."""
     text = content.decode("utf-8")
     changed = json.loads(text) | dict(values)
+    # The indentation of the first key is that of the file; without line breaks there is none.
     first_key = re.search(r'\n([ \t]+)"', text)
     indentation = first_key[1] if first_key else None
+    # Other letters are escaped only in a file that has none.
     written = json.dumps(changed, indent=indentation, ensure_ascii=text.isascii())
     ending = text[len(text.rstrip()) :]  # a line break, or none
     return (written + ending).encode("utf-8")
@@ -93,6 +95,7 @@ def with_dtype(config: bytes, dtype: str) -> bytes:
     A config without such a key gets ``torch_dtype``, which all versions of transformers read.
     """
     content = json.loads(config)
+    # Readers know one key or the other; a config that has both keeps both.
     changes: dict[str, Any] = _dtypes(content, dtype) or {"torch_dtype": dtype}
     text = content.get("text_config")
     if isinstance(text, dict):

@@ -58,8 +58,10 @@ def shape_of(model: "Model") -> ModelShape:
     """
     config, outline = model.text_config, model.outline
     hidden = int(config.hidden_size)
+    # Models without attention have no heads; 64 is the usual width of one.
     heads = int(getattr(config, "num_attention_heads", None) or max(1, hidden // 64))
     head, embedding = outline.get_output_embeddings(), outline.get_input_embeddings()
+    # A tied head is the embedding itself.
     outside = {id(head.weight), id(embedding.weight)}
     all_weights = linear_weights = 0
     for parameter in outline.parameters():  # a tied one comes once

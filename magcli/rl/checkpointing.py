@@ -53,6 +53,7 @@ class Checkpointing:
             state = trainer.controller.load(last)
             trainer.done = state["step"]
             trainer.bad_updates = state["bad_updates"]
+        # Lines of updates that the ledger lacks, after a power cut, are of updates that come anew.
         self.folder.rewind(last_started)
         for line in self.folder.metrics():
             if line["step"]:
@@ -73,6 +74,7 @@ class Checkpointing:
             return batch
         if step not in self.ledger.batches:
             return None
+        # What was dropped since the update before belongs to this update's table.
         waiting = [self.store.load(number) for number in self.store.numbers()]
         dropped = [group for group in waiting if group.dropped is not None]
         lost = f"update {step} cannot be repeated without it; give --restart"
@@ -85,6 +87,7 @@ class Checkpointing:
             self.store.write_table(step, batch, advantages)
         if step not in self.ledger.trained:
             self.ledger.record_batch([group.number for group in batch.trained], "trained", step=step)
+        # A repeated update is recorded once, as it was the first time.
         if len(self.lines) < step:
             self.folder.log(line)
             self.lines.append(line)
@@ -140,6 +143,7 @@ class Checkpointing:
         It has weights, optimizer state and the number of the update, which the ledger has before. Several ranks write
         it during the next updates.
         """
+        # After a power cut the ledger must not lack an update that the checkpoint has.
         self.ledger.sync()
         folder = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
         state = {"step": trainer.done, "bad_updates": trainer.bad_updates}

@@ -69,6 +69,7 @@ class ProblemStats:
 
     def add(self, correct: int, graded: int, *, is_open: bool = False) -> None:
         """Count a group with ``correct`` of ``graded`` completions; ``is_open``: it is not solved in any case."""
+        # Both by the same factor, so that the rate is a weighted mean.
         self.correct = DECAY * self.correct + correct
         self.graded = DECAY * self.graded + graded
         self.groups += 1
@@ -133,6 +134,7 @@ class Curriculum:
         for row in rows:
             problem_id = row["id"]
             self._by_id[problem_id] = row
+            # The run's own groups say more of its policy than the columns of a table.
             was_sampled = problem_id in self._stats and self._stats[problem_id].groups > 0
             if not was_sampled:
                 self._stats[problem_id] = _initial_stats(row)
@@ -150,6 +152,7 @@ class Curriculum:
             AllSolved: there is none left.
             DataError: none is in the band of the stage.
         """
+        # A group that is started once more keeps its problem.
         if number not in self._assigned:
             self._advance(stage)
             self._assigned[number] = self.rows[self._upcoming.popleft()]
@@ -184,6 +187,7 @@ class Curriculum:
         stats = self._stats[problem_id]
         is_open = self.any_scale and trains
         stats.add(correct, graded, is_open=is_open)
+        # It stays retired, whatever a group finds that had started before.
         stats.retired |= 0 < self.retire_after <= stats.solved_in_a_row
         if correct or is_open:
             stats.unsolved_in_a_row = 0

@@ -47,6 +47,7 @@ def digest_of(run: Path) -> str:
     digest = hashlib.sha256()
     for path in tables_of(run):
         with path.open("rb") as file:
+            # A digest of digests: the bounds between the files count, too.
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
@@ -64,6 +65,7 @@ class Rewards:
     def __init__(self, run: Path, most: int) -> None:
         self.problems: dict[str, Problem] = {}
         self._rewards: dict[str, list[Reward]] = defaultdict(list)
+        # The newest first, since older groups are of an earlier policy.
         for path in reversed(tables_of(run)):
             self._add(path, most)
 

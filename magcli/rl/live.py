@@ -134,6 +134,7 @@ class Curves:
 
         May be called from another thread than ``add``.
         """
+        # What was drawn is kept: a terminal is drawn several times a second, an update takes longer.
         key = (self._updates, self._evaluations, width)
         if self._last is None or width < MIN_WIDTH:
             return []
@@ -190,6 +191,7 @@ def braille(points: Sequence[float | None], width: int, height: int) -> list[str
     Points are connected; unknown ones leave a gap.
     """
     cells = [[0] * width for _ in range(height)]
+    # Two dots a column, four a line.
     levels = _levels(resample(points, 2 * width), 4 * height)
     before: int | None = None
     for x, level in enumerate(levels):
@@ -218,6 +220,7 @@ def _interpolated(points: Sequence[float | None], at: float) -> float | None:
     right = min(left + 1, last)
     start, end = points[left], points[right]
     share = at - left
+    # Next to a gap the nearer point counts, so that the gap keeps its width.
     if start is None or end is None:
         return start if share < 0.5 else end
     return start + (end - start) * share

@@ -75,7 +75,9 @@ async def train(
         WeightsFault: new weights did not arrive in an engine as they were sent.
     """
     thread = WorkThread()
+    # On one device both take turns anyway, so the trainer may block the event loop.
     run: Executor = thread.run if scheduler.generates_during_updates or engine.sleeps else inline
+    # Of this process: engines and trainer are compared before its first update.
     first = trainer.done
     updates = Updates(trainer, checkpointing, Clock(engine, scheduler))
     counting = _counting(trainer, scheduler, monitor)
@@ -95,6 +97,7 @@ async def train(
             scheduler.trainer_turns_to("weights")
             delivered = await deliver(trainer, engine, run)
             scheduler.update_finished()
+            # Now engines and trainer have the same weights, which the batch's own tokens do not show.
             delivered |= await probe(trainer, engine, batch.trained, settings, run)
             # The line of metrics, checkpoint and evaluation, as far as they are due.
             scheduler.trainer_turns_to("saving")
@@ -132,6 +135,7 @@ async def end_all_solved(end: AllSolved, stages: TrainingStages, scheduler: Roll
     Raises:
         AllSolved: there are stages after this one, which its problems would not reach.
     """
+    # A later stage may have other problems, so this is not the end that was asked for.
     if scheduler.stage < len(stages.options) - 1:
         raise end
     await scheduler.abandon("all-solved")
@@ -279,6 +283,7 @@ def repeat_updates(
             check_mismatch(trainer.mismatch(batch.trained, settings), monitor)
         metrics = trainer.learn(batch.trained, settings)
         seconds = time.monotonic() - started
+        # No engine is running yet.
         idle = repeated_idle(metrics.seconds, seconds)
         times = Times(seconds, generating=0.0, generated_tokens=0, idle=idle)
         repeated = RepeatedUpdate(batch, settings, metrics, times)
@@ -374,6 +379,7 @@ class Clock:
     def lap(self) -> Times:
         """The times since the last call."""
         totals = self._totals()
+        # All totals grow, so that a replaced generator does not make a difference negative.
         differences = [after - before for after, before in zip(totals, self._before, strict=True)]
         seconds, working, loading, tokens = differences
         self._before = totals

@@ -43,6 +43,7 @@ def training_metrics(update: UpdateMetrics) -> dict[str, Any]:
         **clip_summary([part.clips for part in parts]),
         **mismatch_summary([part.mismatch for part in parts if part.mismatch is not None]),
     }
+    # Without the option there is no such metric, rather than one of 0.
     of_options = {
         "importance_mean": [part.importance for part in parts],
         "kl_reference": [part.divergence for part in parts],
@@ -104,6 +105,7 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
     """Means of the reward parts over all graded rollouts; lengths, groups trained and dropped, staleness."""
     sampled = [*trained, *dropped]
     rewards = [reward for group in sampled for reward in group.rewards]
+    # A reward of 0 because grading failed is none.
     graded = [reward for reward in rewards if reward.reason not in UNGRADED]
     totals = [reward.total for reward in graded]
     rollouts = [rollout for group in sampled for rollout in group.rollouts]
@@ -139,6 +141,7 @@ def staleness_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, fl
     # A rollout without generated tokens may have no version.
     generated = [rollout for rollout in rollouts if rollout.versions]
     stale = [version - rollout.versions[0][1] for rollout in generated]
+    # Sum over tokens of version - own version.
     stale_tokens = sum(version * rollout.num_generated - version_sum(rollout) for rollout in generated)
     tokens = sum(rollout.num_generated for rollout in generated)
     return {
@@ -293,6 +296,7 @@ def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
         (non_diverse_fault, limits.updates),
     )
     for rule, updates in rules:
+        # All of the last updates have to fail: one bad batch is chance.
         faults = [rule(line, limits) for line in lines[-updates:]]
         has_enough_lines = len(faults) == updates
         if has_enough_lines and all(faults):
@@ -386,6 +390,7 @@ def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     dropped: Mapping[str, int] = line["groups_dropped"]
     by_reason = Counter({reason: count for reason, count in dropped.items() if reason in NON_DIVERSE})
     non_diverse = by_reason.total()
+    # Groups whose grading failed say nothing about the problems.
     graded = line["groups_trained"] + non_diverse
     if not graded or non_diverse < limits.non_diverse_share * graded:
         return None

@@ -68,6 +68,7 @@ def enter(ledger: Ledger, batch: Batch, *, step: int, stage: int) -> None:
     for group in (*batch.dropped, *batch.trained):
         was_reserved = group.number in ledger.problems
         if not was_reserved:
+            # A group started with the oldest weights that generated any of it.
             oldest_version = min(rollout.versions[0][1] for rollout in group.rollouts)
             problem = group.problem["id"]
             ledger.record(group.number, "reserved", problem=problem, version=oldest_version, stage=stage)

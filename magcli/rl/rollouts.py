@@ -77,6 +77,7 @@ class GroupSampler:
         prompt = prompt_tokens(self.tokenizer, messages)
         name = f"{problem['id']}#{number}"
         seeds = [sample_seed(self.seed, name, index) for index in range(self.group_size)]
+        # All completions of a group are graded by the same tests.
         rule = replace(settings.rule, test_seed=number)
         sampling = settings.sampling
         job = GroupJob(name, problem, messages, sampling, rule, completion_ended, environment_works)
@@ -84,6 +85,7 @@ class GroupSampler:
         try:
             async for rollout in self.engine.sample(prompt, sampling, seeds=seeds):
                 if self.episodes is None:
+                    # Graded while the others are still generated.
                     tasks[rollout.index] = asyncio.create_task(self._graded(rollout, job))
                     completion_ended(rollout)
                 else:
@@ -126,6 +128,7 @@ class GroupSampler:
         """The episode that begins with a turn, and its reward."""
 
         def seed_of(turn: int) -> int:
+            # Another seed for each turn, whoever asks for it and when.
             return sample_seed(self.seed, f"{job.name}.{turn}", first.index)
 
         episode = await episodes.finish(first, job.problem, job.messages, job.sampling, seed_of, job.environment_works)

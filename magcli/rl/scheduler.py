@@ -178,6 +178,7 @@ class RolloutScheduler:
             # On one device the engines wait for the update and its weights.
             self.utilization.slots(0, self._concurrency, "weights", now)
             return
+        # What is more than the slots waits for one.
         running = min(self.admission.in_flight + self.evaluating, self.sampler.engine.num_slots)
         idle: SlotState = "verifier" if self.trainer_state == "verifier" else "admission"
         self.utilization.slots(running, self._concurrency, idle, now)
@@ -207,6 +208,7 @@ class RolloutScheduler:
         numbers = [self._restart(number) for number in self._unfinished]
         self._unfinished = []
         await self._roll_out_all(numbers)
+        # A round has as many groups as are missing; those that are dropped go to the next round.
         while len(self.ready) < self.settings.batch_groups:
             missing = self.settings.batch_groups - len(self.ready)
             numbers = [self._reserve() for _ in range(missing)]
@@ -222,6 +224,7 @@ class RolloutScheduler:
     def _start_admitted(self) -> None:
         """Start groups while the engines have room and the bound on staleness allows it."""
         capacity = self.sampler.engine.capacity
+        # Groups of an interrupted process are within the bound already: they were started before.
         while self._unfinished and self.admission.in_flight < capacity:
             self._start(self._restart(self._unfinished.pop(0)))
         while self.admission.may_start(capacity):
@@ -229,6 +232,7 @@ class RolloutScheduler:
         self._measure()
 
     def _reserve(self) -> int:
+        # Reserved on disk before it starts, so that a kill leaves no group without its problem.
         number = self.ledger.next_number
         problem = self.curriculum.problem(number, self.stage)["id"]
         self.ledger.record(number, "reserved", problem=problem, version=self.version, stage=self.stage)
@@ -240,6 +244,7 @@ class RolloutScheduler:
 
     def _start(self, number: int) -> None:
         task = self._roll_out(number)
+        # Kept, since an event loop holds its tasks only weakly.
         self.running.add(task)
         task.add_done_callback(self._ended)
 
@@ -291,6 +296,7 @@ class RolloutScheduler:
 
     def _settle(self, group: Group) -> None:
         """Store a finished group as ready to train or as dropped."""
+        # As read back: rewards are rounded to float32 in the file, and a resumed run reads them there.
         group = self.store.add(group)
         self._record_outcome(group)
         self.outcomes.add(group)

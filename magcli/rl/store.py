@@ -83,6 +83,7 @@ class RolloutStore:
             (group,) = self._read(path)
         except (DataError, ValueError) as error:
             raise DataError(f"{path} is damaged ({error}); {advice}") from error
+        # A file that was renamed or copied.
         if group.number != number:
             raise DataError(f"{path} is damaged (it has group {group.number}); {advice}")
         return group
@@ -117,6 +118,7 @@ class RolloutStore:
 
     def _write(self, path: Path, rows: pa.RecordBatch, link: manifest.Link) -> None:
         """A sealed table, which appears complete or not at all."""
+        # The name is there only once the table is complete.
         with table.write(str(path), self._schema, seal.pack({"stage": "rl"})) as sink:
             sink.write(rows)
             sink.finish((replace(link, rows_out=rows.num_rows),))

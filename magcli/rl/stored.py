@@ -95,6 +95,7 @@ class StoredRollouts:
 
     def updates(self, after: int = 0) -> Iterator[StoredUpdate]:
         """The updates in order, without the first ``after``."""
+        # Read as they are needed: all rollouts of a run need not fit the memory.
         by_step = groupby(self._rows(), key=itemgetter("step"))
         for step, rows in islice(by_step, after, None):
             by_group = groupby(rows, key=itemgetter("group"))
@@ -137,6 +138,7 @@ class StoredRollouts:
         # The length of a missing list is null, and so is what it is compared with.
         has_logprobs = pc.fill_null(pc.equal(token_lengths, logprob_lengths), False)
         is_complete = pc.and_(has_logprobs, pc.is_valid(prompt_lengths))
+        # -1: no row is incomplete.
         row = is_complete.index(pa.scalar(False)).as_py()
         if row == -1:
             return

@@ -13,7 +13,6 @@ any number of ranks.
 """
 
 import contextlib
-import hashlib
 import json
 import pickle
 import random
@@ -37,8 +36,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from magcli.data.durable import remove_stale, rename, temp_path
+from magcli.data.seal import hash_file
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model.load import atomic_model_folder, quiet_transformers
+from magcli.model.load import atomic_model_folder, one_line, quiet_transformers
 from magcli.model.weights.peft import ADAPTER
 from magcli.model.weights.slices import own_tensors
 from magcli.train.lora import adapted_layers, read_adapter, write_adapter
@@ -103,6 +103,7 @@ def load_verified(folder: Path, model: "PreTrainedModel", optimizer: Optimizer |
     else:
         _load_weights(folder / WEIGHTS, model)
     if optimizer is not None:
+        # With shards the file has the random states alone.
         _load_trainer(folder / TRAINER, None if shards.is_dir() else optimizer)
     state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
     return state
@@ -149,6 +150,7 @@ def remove_unfinished(root: Path) -> None:
     Call it only while none is written: of a process on another machine it cannot be seen that it lives.
     """
     for folder in root.glob(".step-*.tmp"):
+        # ``.step-000123....tmp``: the name that the folder would have got.
         remove_stale(folder.with_name(folder.name.split(".")[1]))
 
 
@@ -207,9 +209,7 @@ def write_manifest(folder: Path, shards: Mapping[str, Any]) -> None:
 
 def digest(file: Path) -> dict[str, Any]:
     """The size and SHA-256 of a file, as in the manifest."""
-    with file.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"size": file.stat().st_size, "sha256": sha256}
+    return {"size": file.stat().st_size, "sha256": hash_file(file)}
 
 
 def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
@@ -217,6 +217,7 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
     file = folder / MANIFEST
     try:
         files: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["files"]
+        # What each kind of checkpoint must have.
         weights = ADAPTER if ADAPTER in files else WEIGHTS
         if (folder / SHARDS).is_dir():
             weights = f"{SHARDS}/{INDEX}"
@@ -237,7 +238,7 @@ def _load_weights(file: Path, model: "PreTrainedModel") -> None:
     try:
         load_model(model, file)
     except (RuntimeError, SafetensorError) as error:
-        raise DataError(f"{file} does not fit {type(model).__name__}: {_one_line(error)}") from error
+        raise DataError(f"{file} does not fit {type(model).__name__}: {one_line(error)}") from error
 
 
 def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:
@@ -246,6 +247,7 @@ def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:
         stored_names = set(stored.keys())
         for names, tensor in _weights(model):
             name = next((name for name in names if name in stored_names), None)
+            # Every rank reads the whole tensor, and keeps its part.
             full = None if name is None else stored.get_tensor(name)
             if full is None or full.shape != tensor.shape:
                 fault = f"{names[0]} is missing or differs in shape"
@@ -260,7 +262,7 @@ def _load_trainer(file: Path, optimizer: Optimizer | None) -> None:
         if optimizer is not None:
             optimizer.load_state_dict(_sharded_state(optimizer, stored["optimizer"]))
     except (RuntimeError, ValueError, KeyError, IndexError, pickle.UnpicklingError) as error:
-        raise DataError(f"{file} does not fit this optimizer: {_one_line(error)}") from error
+        raise DataError(f"{file} does not fit this optimizer: {one_line(error)}") from error
     _restore_random(stored["random"])
 
 
@@ -293,6 +295,7 @@ def _read_shards(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | 
         load_shards(tensors, storage_reader=IndexReader(folder), no_dist=not dist.is_initialized())
     if optimizer is None:
         return
+    # What it had before belongs to other weights.
     optimizer.state.clear()
     for parameter, stored in optimizer_state.items():
         # ``optimizer.NAME.KEY``: the optimizer knows its tensors by KEY.
@@ -310,6 +313,7 @@ def _weights(model: "PreTrainedModel") -> Iterator[tuple[list[str], Tensor]]:
     tensors: dict[int, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         names.setdefault(id(tensor), []).append(name)
+        # ``keep_vars``: tied names give the same object, which detached tensors are not.
         tensors[id(tensor)] = tensor.detach()
     return ((names[number], tensors[number]) for number in names)
 
@@ -326,6 +330,7 @@ def _empty_optimizer_state(
     model: "PreTrainedModel", optimizer: Optimizer, sizes: Mapping[str, torch.Size]
 ) -> dict[torch.nn.Parameter, dict[str, Tensor]]:
     """Tensors to read the stored optimizer state of each parameter into, by their names on disk."""
+    # Frozen parameters have no state, and must not get any.
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     state: dict[torch.nn.Parameter, dict[str, Tensor]] = {}
     for name, parameter in model.named_parameters():
@@ -363,8 +368,9 @@ def one_line_errors(what: str) -> Iterator[None]:
     try:
         yield
     except CheckpointException as error:
+        # Of each rank that failed its error and the traceback.
         rank, (reason, _) = next(iter(error.failures.items()))
-        raise EnvironmentFault(f"{what}: rank {rank}: {_one_line(reason)}") from error
+        raise EnvironmentFault(f"{what}: rank {rank}: {one_line(reason)}") from error
 
 
 def _random_states() -> dict[str, Any]:
@@ -385,9 +391,6 @@ def _restore_random(states: Mapping[str, Any]) -> None:
     keys = numpy_state["state"]["key"].numpy().astype(np.uint32)
     np.random.set_state({**numpy_state, "state": {**numpy_state["state"], "key": keys}})
     torch.set_rng_state(states["torch"])
+    # On another number of GPUs their states cannot be restored.
     if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
         torch.cuda.set_rng_state_all(states["cuda"])
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -62,6 +62,7 @@ def with_head(model: "PreTrainedModel", compute: Callable[[Head, Tensor], Result
         return compute(head_of(model), states)
 
     head = model.get_output_embeddings()
+    # A head that is not sharded by itself has its weights at hand.
     apply: Callable[[Callable[[Tensor], Result], Tensor], Result] = getattr(head, APPLY, _apply)
     return apply(compute_on, hidden)
 

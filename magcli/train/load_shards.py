@@ -59,6 +59,7 @@ def load_shards(
         sharded.to_empty(device=ranks.device)
         _read(sharded.model, stored, ranks)
         _compute_buffers(sharded.model)
+        # The check of attention computes as training will.
         with autocast(ranks.device, bf16):
             sharded.eval()(partial(use_packed_attention, attention=attention))
     return sharded
@@ -86,6 +87,7 @@ def part_of(tensor: Tensor, ranks: Ranks) -> tuple[Tensor, int]:
         return tensor, 0
     rows = tensor.shape[0]
     rows_per_rank = -(-rows // ranks.sharing)
+    # The last ranks may begin beyond the last row, with nothing.
     first_row = min(ranks.rank % ranks.sharing * rows_per_rank, rows)
     return tensor.to_local(), first_row * (tensor.numel() // rows)
 
@@ -93,6 +95,7 @@ def part_of(tensor: Tensor, ranks: Ranks) -> tuple[Tensor, int]:
 def _compute_buffers(model: "PreTrainedModel") -> None:
     """Compute the buffers that files do not have, such as rotary frequencies, by the code of their family."""
     for tensor in own_tensors(model).values():
+        # All that the files have has been read, and must not be drawn anew.
         setattr(tensor, INITIALIZED, True)
     for module in model.modules():
         setattr(module, INITIALIZED, not _computed_buffers(module))

@@ -103,6 +103,7 @@ def token_logprobs(
         return _score_with(head, hidden, targets, temperatures, plan)
 
     values, entropies = with_head(model, score, hidden)
+    # Tokens that are not scored have 0, without a gradient.
     zeros = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
     index = (scored.tokens,)
     return LogProbs(zeros.index_put(index, values), zeros.index_put(index, entropies))
@@ -125,6 +126,7 @@ def _plan(rows: int, head: Head, chunk: int | None, entropy_grad: bool) -> "Scor
     device = head.weight.device.type
     row_bytes = memory.FP32 * len(head.weight)
     block_bytes = BLOCK_BYTES.get(device, BLOCK_BYTES["cuda"])
+    # At least one row, however large the vocabulary.
     most_stored = chunk or max(1, memory.LOGITS_BYTES // row_bytes)
     products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
     return ScorePlan(
@@ -211,6 +213,7 @@ class _Score(torch.autograd.Function):
         stored = logits if plan.store else None
         ctx.save_for_backward(hidden, weight, bias, targets, temperature, normalizer, entropies, peak, stored)
         ctx.plan = plan
+        # The backward pass overwrites stored logits, so there can be only one.
         ctx.done = False
         if not plan.entropy_grad:
             ctx.mark_non_differentiable(entropies)
@@ -233,6 +236,7 @@ class _Score(torch.autograd.Function):
         logits = hidden.new_empty(block, vocabulary) if stored is None else stored
         spare = hidden.new_empty(min(step, rows), vocabulary)
         cast_weight, cast_hidden = weight.to(plan.products), hidden.to(plan.products)
+        # One copy of the weights where both types are the same.
         factor = cast_weight if plan.factors == plan.products else weight.to(plan.factors)
         grad_hidden = torch.empty_like(hidden) if for_hidden else None
         # With a single block there is nothing to add up: its product is the gradient.

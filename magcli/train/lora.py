@@ -21,6 +21,7 @@ from torch.nn.functional import linear
 
 from magcli.data.durable import atomic_folder
 from magcli.errors import DataError, EnvironmentFault
+from magcli.model.load import one_line
 from magcli.model.weights.peft import ADAPTER, MATRICES, adapted_linears, stored_name, write_files
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class LoraLinear(nn.Linear):
         self.active = True
         device = base.weight.device
         self.lora_a = nn.Parameter(torch.empty(rank, inputs, device=device))
+        # 0, so that training begins with the model itself.
         self.lora_b = nn.Parameter(torch.zeros(outputs, rank, device=device))
 
     @property
@@ -54,6 +56,7 @@ class LoraLinear(nn.Linear):
 
     def initialize(self) -> None:
         """Draw A from torch's generator on the CPU, so that it is the same on every device."""
+        # The distribution of ``nn.Linear``, as in peft.
         drawn = torch.empty(self.lora_a.shape)
         nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
         with torch.no_grad():
@@ -69,6 +72,7 @@ class LoraLinear(nn.Linear):
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
         """W + scale * B A in float32."""
+        # A rounded product would change the frozen weights, too.
         with torch.autocast(self.weight.device.type, enabled=False):
             return torch.addmm(self.weight.float(), self.lora_b, self.lora_a, alpha=self.scale)
 
@@ -173,7 +177,7 @@ def read_adapter(folder: Path, model: "PreTrainedModel") -> None:
     try:
         stored = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise DataError(f"{file} cannot be read: {' '.join(str(error).split())[:200]}") from error
+        raise DataError(f"{file} cannot be read: {one_line(error)}") from error
     matrices = adapter_weights(model)
     different = matrices.keys() ^ stored.keys()  # in one of them only
     for name in matrices.keys() & stored.keys():

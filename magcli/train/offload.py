@@ -54,18 +54,21 @@ class OffloadedAdamW(AdamW):
         copies = _copies_for(pieces[0].values.device)
         arriving = copies.upload(pieces[0])
         for number, piece in enumerate(pieces):
+            # The next piece is on its way while this one is updated.
             moments = copies.arrived(arriving)
             if number + 1 < len(pieces):
                 arriving = copies.upload(pieces[number + 1])
             _update(piece, moments)
             copies.download(piece, moments)
         copies.finish()
+        # Counted after all pieces, which have to see the same number.
         for _, parameter in self._with_gradient():
             self.state[parameter]["step"] += 1
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state; its moments never pass through the device."""
+        # Without moments, which PyTorch would copy to the device.
         super().load_state_dict({**state_dict, "state": {}})
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for number, stored in state_dict["state"].items():
@@ -118,6 +121,7 @@ def _update(piece: Piece, moments: tuple[Tensor, Tensor]) -> None:
         [moments[0]],
         [moments[1]],
         [],
+        # A copy: the kernel counts it up, once for each piece.
         [piece.step.clone()],
         fused=True,
         amsgrad=False,
@@ -178,6 +182,7 @@ class StreamCopies:
         """The moments, which later work of the current stream waits for."""
         self._work.wait_event(self._arrival)
         for moment in moments:
+            # Else the memory could be reused while the update still reads it.
             moment.record_stream(self._work)
         return moments
 

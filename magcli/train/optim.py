@@ -45,6 +45,7 @@ def adamw(
         groups.append({"params": matrices, "weight_decay": weight_decay})
     if vectors:
         groups.append({"params": vectors, "weight_decay": 0.0})
+    # On a CPU they would only be copied for nothing.
     is_on_device = any(parameter.device.type != "cpu" for parameter in trained)
     if offload_moments and is_on_device:
         return OffloadedAdamW(groups, lr=lr, betas=betas)
@@ -61,6 +62,7 @@ def default_lr(weights: int, *, at_24b: float, lora: bool) -> float:
     Proportional to 1/sqrt(weights), and ten times as large for LoRA, as in the Tinker cookbook's ``hyperparam_utils``.
     At most 200 times ``at_24b``.
     """
+    # A model of a quarter of the weights gets twice the rate.
     lr = at_24b * math.sqrt(24e9 / weights)
     if lora:
         lr *= 10
@@ -96,6 +98,7 @@ def clip_and_step(
     the norm is over all ranks; ``loss`` must be too, so that all ranks decide alike.
     """
     norm = clip(parameters, max_norm=max_norm).item()
+    # The sum is finite only if both are.
     finite = math.isfinite(norm + loss)
     if finite:
         optimizer.step()

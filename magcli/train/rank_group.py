@@ -79,6 +79,7 @@ class ClusterRanks:
         """
         if self._group is None:
             raise MagError("the training state was used before it was loaded")
+        # A replaced generator may ask for weights while an update runs in another thread.
         with self._one_command:
             return self._group.call([partial(_run, command) for command in commands])
 
@@ -102,18 +103,21 @@ class ClusterRanks:
         if group.call([partial(_run, SaveEnded())] * self._size):
             return
         self._say("waiting until the last checkpoint is written")
+        # Asked in turns of a few seconds, within the time limit of a command.
         while not group.call([partial(_run, SaveEnded(WAITING_SECONDS))] * self._size):
             pass
 
     def _variables(self) -> dict[str, str]:
         variables = {"OMP_NUM_THREADS": str(self._setup.threads)}
         if self._cluster.is_local:
+            # Ranks of this machine alone need no other network.
             variables["GLOO_SOCKET_IFNAME"] = "lo"
         return variables
 
 
 def _open_rank(open_state: OpenState, bf16: bool, setup: RankSetup, seat: Seat) -> RankState:
     """Join the other ranks and load this one's state."""
+    # The variable is for libraries that read it when they are loaded.
     torch.set_num_threads(setup.threads)
     store = (seat.host, seat.port)
     ranks = join_ranks(

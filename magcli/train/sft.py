@@ -72,6 +72,7 @@ def plan_steps(lengths: Sequence[int], *, epochs: int, step_tokens: int, seed: i
     """
     steps: list[list[int]] = []
     for epoch in range(epochs):
+        # A generator of its own for each epoch, so an order does not depend on those before.
         order = np.random.default_rng([seed, epoch]).permutation(len(lengths))
         current: list[int] = []
         tokens = 0
@@ -139,6 +140,7 @@ def sft_loss(logprobs: Tensor, mask: Tensor, *, total: float, weight: Tensor | N
     """
     if total <= 0:
         raise MagError(f"an optimizer step needs target tokens, not {total}")
+    # 0 for all but the targets.
     scale = mask.float() if weight is None else mask * weight
     return -(logprobs * scale).sum() / total
 
@@ -205,11 +207,6 @@ class SFTTrainer:
     unevaluated: dict[str, Any] = field(default_factory=dict)
     """The metrics of the last step, if its evaluation was interrupted; else none."""
 
-    @property
-    def has_adapters(self) -> bool:
-        """Whether only LoRA adapters are trained."""
-        return self.controller.facts.has_adapters
-
     def step(self) -> dict[str, Any]:
         """Run the next optimizer step; returns its metrics.
 
@@ -243,14 +240,6 @@ class SFTTrainer:
         commands = [EvaluateLoss(batches, total, self.bf16) for batches in self._split(self.held_out)]
         loss: float = self.controller.run(commands)
         return loss
-
-    def save_model(self, folder: Path) -> None:
-        """Write the current weights in the model's own layout, with LoRA adapters merged."""
-        self.controller.save_model(folder)
-
-    def try_saving(self, folder: Path) -> None:
-        """Try what ``save_model`` and a checkpoint will need, without writing weights."""
-        self.controller.try_saving(folder)
 
     def _split(self, examples: Sequence[Example]) -> list[list[MicroBatch]]:
         size, hidden = self.controller.size, self.controller.facts.hidden_size
@@ -346,8 +335,9 @@ class SFTRun:
             metrics["held_out_loss"] = trainer.held_out_loss()
         candidate = self.folder.path / "candidate"
         if self.evaluator:
-            trainer.save_model(candidate)
+            trainer.controller.save_model(candidate)
             metrics |= self.evaluator(candidate)
+        # The greater the better in either case.
         quality = metrics["accuracy"] if self.evaluator else -metrics["held_out_loss"]
         loss = metrics.get("held_out_loss", float("inf"))
         is_equal_and_no_worse = quality == trainer.best and loss <= trainer.best_loss
@@ -367,26 +357,27 @@ class SFTRun:
         trainer.controller.finish_save()
         self.complete_save(trainer)
         best, best_adapter, adapter = self._best, self._best_adapter, self._adapter
+        # Adapters first: ``best`` tells what the result is, also after a kill in between.
         if best_adapter.exists():
             shutil.rmtree(adapter, ignore_errors=True)
             durable.rename(best_adapter, adapter)
-        elif trainer.has_adapters and not best.exists():
+        elif trainer.controller.facts.has_adapters and not best.exists():
             trainer.controller.save_adapter(adapter)
         if best.exists():
             durable.rename(best, self.folder.model)
         else:
-            trainer.save_model(self.folder.model)
+            trainer.controller.save_model(self.folder.model)
         checkpoint.prune(self.folder.checkpoints, keep=1)
         shutil.rmtree(self.folder.shorter, ignore_errors=True)
 
     def _keep_best(self, trainer: SFTTrainer, candidate: Path) -> None:
-        if trainer.has_adapters:
+        if trainer.controller.facts.has_adapters:
             trainer.controller.save_adapter(self._best_adapter)
         if candidate.exists():
             shutil.rmtree(self._best, ignore_errors=True)
             durable.rename(candidate, self._best)
         else:
-            trainer.save_model(self._best)
+            trainer.controller.save_model(self._best)
 
 
 def train(
@@ -403,6 +394,7 @@ def train(
     with SaveFirst(polls=True) as ending:
         while trainer.done < total or trainer.unevaluated:
             metrics = trainer.unevaluated or _step(trainer, ending)
+            # The last model is evaluated in any case.
             due = trainer.done % run.evaluate_every == 0 or trainer.done == total
             if due and (trainer.held_out or run.evaluator):
                 metrics = _evaluated(trainer, run, metrics, ending, saved_first)
@@ -432,6 +424,7 @@ def _evaluated(
     saved_first: Callable[[int], None],
 ) -> dict[str, Any]:
     """The metrics of a step with its evaluation. SIGTERM does not wait for it: the run that goes on evaluates first."""
+    # What a checkpoint keeps if the evaluation does not end.
     trainer.unevaluated = metrics
     best_before = trainer.best, trainer.best_loss, trainer.best_step
     ending.polls = False

@@ -43,6 +43,7 @@ class EngineEndpoint:
     def __init__(self, policy: LocalPolicy, outbox: Outbox) -> None:
         self._policy, self._outbox = policy, outbox
         self._requests: dict[int, asyncio.Task[None]] = {}
+        # Kept, since an event loop holds its tasks only weakly.
         self._beat = asyncio.create_task(self._send_beats())
 
     async def handle(self, message: Any) -> None:
@@ -77,6 +78,7 @@ class EngineEndpoint:
         """Answer with an error of this request, or report that the engine has failed if it is the engine's."""
         try:
             yield
+        # That the engine is broken concerns all requests, not only this one.
         except EnvironmentFault as error:
             self._report_failure(error)
         except MagError as error:
@@ -145,6 +147,7 @@ async def open_endpoint(spec: Spec, outbox: Outbox) -> EngineEndpoint:
     """Open the engine of ``spec`` in this process; a starting vLLM says meanwhile what it does."""
     if spec.threads:
         torch.set_num_threads(spec.threads)
+    # The embedded engine opens in this thread, where it will run; vLLM's start would block the event loop.
     if policy_engine(spec.engine, spec.device, deterministic=spec.deterministic) == "torch":
         return EngineEndpoint(open_policy(spec), outbox)
     return EngineEndpoint(await asyncio.to_thread(open_policy, spec, OutboxConsole(outbox)), outbox)

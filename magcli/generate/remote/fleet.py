@@ -110,10 +110,12 @@ class Fleet:
         Raises:
             EnvironmentFault: there is no room for them, or one of them does not come up.
         """
+        # Before the engines need it: killed runs may have left weights in shared memory.
         sweep()
         fleet = cls(cluster, spec, say)
         cluster.check_room([Demand("generators", size, fleet._resources)])
         specs = [spec.placed(devices, number) if devices else spec for number in range(size)]
+        # All at once: an engine takes up to minutes to come up.
         starts = [fleet._start(placed, show) for placed in specs]
         started = await asyncio.gather(*starts, return_exceptions=True)
         failures = []
@@ -176,6 +178,7 @@ class Fleet:
         """The number of sequences that may run at once in each generator."""
         if self._concurrency is None:
             return self._spec.slots
+        # All members together may then run a few more, never fewer.
         rounded_up = -(-self._concurrency // len(self._members))
         return min(self._spec.slots, rounded_up)
 
@@ -257,16 +260,19 @@ class Fleet:
                     index = indices[rollout.index]
                     left.remove(index)
                     member.assigned -= 1
+                    # A sequence that has ended shows that generators can work.
                     self._deaths = 0
                     self._has_worked = True
                     request.results.put_nowait(replace(rollout, index=index))
                     self._dispatch()
         except GeneratorDied as death:
+            # ``extendleft`` reverses what it is given, so these come first, in their order.
             self._queue.extendleft((request, index) for index in reversed(left))
             self._start_replacement(member, death)
         except Exception as error:
             request.results.put_nowait(error)
         finally:
+            # Those that ended were subtracted one by one.
             member.assigned -= len(left)
             self._dispatch()
 
@@ -304,6 +310,7 @@ class Fleet:
             kept: Weights = pack(weights, self.sent_dtype)  # the trainer's own go on changing
         else:
             kept = await asyncio.to_thread(memory.enter_context, shared(weights))
+        # A replacement that starts meanwhile would come up with the weights before.
         async with self._replacing:
             old_memory = self._shared_memory
             self._shared_memory = memory
@@ -311,6 +318,7 @@ class Fleet:
             self._newest, self.version = kept, version
             loads = [member.load(kept, version) for member in self._members]
             ends = await asyncio.gather(*loads, return_exceptions=True)
+            # All have loaded the new weights or died, so nobody reads the file of the old ones.
             old_memory.close()
         try:
             deaths = _deaths(self._members, ends)
@@ -349,6 +357,7 @@ class Fleet:
         loop = asyncio.get_running_loop()
         started: asyncio.Future[int] = loop.create_future()
         takers = {member.meeting: member for member in members if member.alive}
+        # They wait for ``started``, and then receive while the ranks send.
         takes = [asyncio.create_task(member.take_from_ranks(plan, started)) for member in members]
 
         def tell_start(version: int) -> None:
@@ -357,6 +366,7 @@ class Fleet:
         try:
             sent = await in_daemon_thread(partial(ranks.send, plan, list(takers), tell_start))
             for meeting, reason in sent.failures.items():
+                # The member dies of it, and so its take ends.
                 takers[meeting].lacks_weights(reason)
             ends = await asyncio.gather(*takes, return_exceptions=True)
         except BaseException:
@@ -376,10 +386,12 @@ class Fleet:
     async def _replace(self, member: RemoteSampler, death: GeneratorDied) -> None:
         """Put a new generator, with the newest weights, in the place of a dead one, once."""
         async with self._replacing:
+            # Somebody else has noticed the same death, and replaced it.
             if member not in self._members:
                 return
             self._count(death)
             new = await self._start(member.spec)
+            # The sums over all engines must not fall.
             self._seconds_of_dead += member.seconds
             self._load_seconds_of_dead += member.load_seconds
             self._members[self._members.index(member)] = new
@@ -402,6 +414,7 @@ class Fleet:
             elif self._newest is not None:
                 arrived = await new.load(self._newest, self.version)
                 outline = self._spec.model.outline
+                # The tensors that the engine has read: of tied parameters one, of an adapter all.
                 names = self._newest if self._spec.lora_rank else names_in(self._newest, outline).values()
                 sent = await asyncio.to_thread(digests, {name: self._newest[name] for name in names})
                 check_arrival(sent, arrived, self.version, REPLACEMENT)
@@ -427,6 +440,7 @@ class Fleet:
             EnvironmentFault: generators die faster than they finish anything.
         """
         self._deaths += 1
+        # An engine that explains why it cannot start would not start the next time.
         if death.is_reported and not self._has_worked:
             raise EnvironmentFault(f"{death}; it has not finished any sequence, so it is not started again")
         limit = MAX_DEATHS if self._has_worked else min(MAX_DEATHS, MAX_FIRST_DEATHS)

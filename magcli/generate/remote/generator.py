@@ -134,6 +134,7 @@ class RemoteSampler:
                 yield item
         finally:
             del self._waiting[request]
+            # Whoever asked has left early, and the engine would go on for nobody.
             if left and self.alive:
                 self._tell(Abort(request))
 
@@ -166,6 +167,7 @@ class RemoteSampler:
         else:
             self._coming = version
             names = await self._send(self._broadcast, weights)
+            # The engine digests tensors under the names under which they are sent.
             self.arrived = renamed(self.arrived, names)
         self.version = version
         return self.arrived
@@ -189,6 +191,7 @@ class RemoteSampler:
         ``started`` has their version as soon as the ranks begin. Running sequences go on with their KV cache.
         """
         link = self._rank_link
+        # Shielded: several members wait for the same future.
         version = self._coming = await asyncio.shield(started)
         with self._dying_of_errors():
             await link.receive(plan)
@@ -269,6 +272,7 @@ class RemoteSampler:
                 self.seconds = seconds
             case Loaded(what, load_seconds, arrived):
                 self.load_seconds = load_seconds
+                # Nobody waits any more after a timeout.
                 if loading := self._loading.get(what):
                     loading.set_result(arrived)
 
@@ -290,8 +294,10 @@ class RemoteSampler:
         """End the process, once, and tell everyone who waits."""
         if self._death is not None:
             return
+        # First of all, so that nothing more is sent to it.
         self._death = reason
         self.member.kill()
+        # What sends to it would wait for ever.
         if self._broadcast is not None:
             self._broadcast.abort()
         if self._link is not None:

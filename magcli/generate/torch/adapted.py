@@ -37,6 +37,7 @@ class AdaptedLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """``[..., inputs]`` to ``[..., outputs]``."""
         frozen = linear(inputs, self.weight, self.bias)
+        # First to the rank, then to the outputs: B A would be as large as W.
         return frozen + linear(linear(inputs, self.lora_a), self.lora_b) * self._scale
 
 

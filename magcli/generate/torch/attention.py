@@ -87,6 +87,7 @@ class SlotCache:
     def write(self, slots: Sequence[int], keys: Tensor, values: Tensor) -> None:
         """Copy one prompt's keys and values, ``[layers, kv_heads, length, head_dim]``, to the start of each slot."""
         self.grow(keys.shape[2])
+        # The same for each of the slots: samples of one prompt.
         self.keys[:, slots, :, :, : keys.shape[2]] = keys.transpose(2, 3)[:, None]
         self.values[:, slots, :, : values.shape[2]] = values[:, None]
 
@@ -132,6 +133,7 @@ class SlotBatch:
             return self.mask
         if window not in self._windowed:
             columns = torch.arange(span, device=self.mask.device)
+            # The token at position p sees the ``window`` positions up to p.
             last_hidden = self.positions[:, None, None, None] - window
             self._windowed[window] = self.mask.masked_fill(columns <= last_hidden, -torch.inf)
         return self._windowed[window]
@@ -169,7 +171,9 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: S
     rows, kv_heads, head_dim = key.shape
     keys = batch.cache.keys[batch.layer, :rows]
     values = batch.cache.values[batch.layer, :rows]
+    # The new token's own key and value are part of what it attends to.
     slots = torch.arange(rows, device=key.device)
+    # Two index tensors with slices between them: the indexed dimension comes first, as in ``key``.
     keys[slots, :, :, batch.positions] = key
     values[slots, :, batch.positions] = value
 
@@ -200,6 +204,7 @@ def _block(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, kind: Scor
     Of a block that is masked for a row, the maximum is the lowest number.
     """
     scores = kind.capped(torch.matmul(query, keys).float()) + mask
+    # Where all is masked the maximum is -inf, and -inf minus -inf is no number.
     peak = scores.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
     weights = (scores - peak).exp_()
     total = torch.matmul(weights.to(values.dtype), values).float()
@@ -229,6 +234,7 @@ def _prefill(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: 
     """Causal attention within each prompt: ``[heads, tokens, head_dim]`` in, ``[tokens, heads, head_dim]`` out."""
     batch.keys.append(key)
     batch.values.append(value)
+    # Prompts that continue something are computed one by one: their keys begin elsewhere.
     if batch.pasts:
         return _continued(query, key, value, batch, kind)
     if len(batch.lengths) == 1:

@@ -32,20 +32,24 @@ def open_decoder(source: Model, *, dtype: torch.dtype, device: str) -> "Decoder 
     if config is None or weights is None or any(tensor.dtype not in TYPES for tensor in weights.values()):
         return None
     prepare_device(device)
+    # No memory, and no random numbers, for weights that are replaced.
     with torch.device("meta"):
         model = Decoder(config)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         del shapes["lm_head.weight"]
+    # Transformers says what is missing, superfluous or of another shape.
     if shapes != {name: tensor.shape for name, tensor in weights.items()}:
         return None
     try:
         moved = {name: tensor.to(device, dtype) for name, tensor in weights.items()}
     except (RuntimeError, AssertionError):  # no such device, out of memory, or (AssertionError) no CUDA in this build
         return None
+    # Not strict, since a tied head is not among the weights.
     model.load_state_dict(moved, strict=False, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
+    # The rotary frequencies are still on the CPU.
     return model.to(device).eval()
 
 
@@ -93,6 +97,7 @@ class Decoder(nn.Module):
     ) -> SimpleNamespace:
         """``logits`` ``[1, tokens, vocab]`` of ``input_ids`` ``[1, tokens]``, or only of ``logits_to_keep``."""
         hidden = self.model(input_ids, position_ids, slot_batch)
+        # As in transformers: a number counts from the end (0: all), a tensor has indices.
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return SimpleNamespace(logits=self.lm_head(hidden[:, kept, :]))
 
@@ -124,6 +129,7 @@ class Layers(nn.Module):
 
     def _rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
         angles = positions[..., None].float() * self.frequencies
+        # A pair is one value of each half of a head, not two neighbours.
         both = torch.cat((angles, angles), dim=-1)
         return both.cos().to(dtype)[:, None], both.sin().to(dtype)[:, None]
 
@@ -167,6 +173,7 @@ class Attention(nn.Module):
 
     def forward(self, hidden: Tensor, rotation: Rotation, batch: SlotBatch) -> Tensor:
         """``[1, tokens, hidden]`` in and out."""
+        # ``[1, tokens, heads, head_dim]``, with fewer heads for keys and values.
         shape = (*hidden.shape[:-1], -1, self._width)
         query = self.q_norm(self.q_proj(hidden).view(shape)).transpose(1, 2)
         key = self.k_norm(self.k_proj(hidden).view(shape)).transpose(1, 2)
@@ -211,6 +218,7 @@ class Norm(nn.Module):
         """``[..., size]`` in and out."""
         exact = hidden.to(torch.float32)
         exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + self._eps)
+        # Rounded before the weight is applied, as in transformers: the order decides the bits.
         return self.weight * exact.to(hidden.dtype)
 
 

@@ -15,6 +15,7 @@ class EndedSequences:
 
     def keep(self, tokens: tuple[int, ...], past: Past) -> None:
         """Keep the keys and values of a sequence's first tokens, all but those that no forward pass has read."""
+        # Put in anew: a dict keeps the order of insertion, and the first is dropped.
         self._kept.pop(tokens, None)
         self._kept[tokens] = past
         if len(self._kept) > self._limit:

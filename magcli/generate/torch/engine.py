@@ -161,9 +161,11 @@ class Engine:
     def step(self) -> list[tuple[int, Rollout]]:
         """Generate one token for every sequence, new ones included; returns (request, rollout) of those that ended."""
         starting = self._assign()
+        # New samples have the lowest slots, below all holes that are left, so none of these moves.
         self._compact()
         if not self._running:
             return []
+        # Truncation sorts the vocabulary, so it is left out where no sequence asks for it.
         truncated = any(running and _truncates(running.request.sampling) for running in self._running)
         with one_thread() if self._fixed_rows else nullcontext():
             logits = self._logits(starting)
@@ -173,6 +175,7 @@ class Engine:
 
     def abort(self, request: int) -> None:
         """Drop a request's queued and running samples."""
+        # Its sequences leave holes, which the next step fills.
         self._queue = deque(queued for queued in self._queue if queued.number != request)
         for slot, running in enumerate(self._running):
             if running and running.request.number == request:
@@ -214,6 +217,7 @@ class Engine:
         starting: list[tuple[Request, list[int]]] = []
         budget = PREFILL_TOKENS
         while self._queue and free and budget > 0:
+            # A request that does not fit yet is not overtaken, or long ones could wait for ever.
             request = self._queue[0]
             free = free[: self._make_room(request)]
             if not free:
@@ -221,6 +225,7 @@ class Engine:
             waiting = len(request.seeds) - request.started
             slots, free = free[:waiting], free[waiting:]
             if request.prefix is None:
+                # A pool of engines sends the samples of a prompt one by one: it may be computed already.
                 request.prefix = self._recent.get(request.prompt)
             if request.prefix is None:  # it is computed in this step
                 budget -= len(request.prompt)
@@ -260,6 +265,7 @@ class Engine:
 
     def _compact(self) -> None:
         """Move the last sequences into free slots, so that the slots in use come first."""
+        # A pass computes the first rows of the cache; a hole among them would be computed for nothing.
         holes = [slot for slot, running in enumerate(self._running) if running is None]
         for hole in holes:
             while self._running and self._running[-1] is None:
@@ -297,6 +303,7 @@ class Engine:
         if decoded is not None and not starting:
             return decoded[: len(self._running)]
         vocabulary = len(self._is_end)
+        # Slots that decode have the logits of their newest token, new ones those of their prompt's end.
         logits = torch.empty(len(self._running), vocabulary, device=self._is_end.device)
         if decoded is not None:
             rows = min(len(decoded), len(logits))
@@ -377,5 +384,6 @@ def cache_bound(model: "PreTrainedModel | Decoder", share: float) -> int | None:
     head = 0
     if model.dtype != torch.float32:  # logits are computed with a copy of the head in float32
         head = 4 * model.config.vocab_size * model.config.hidden_size
+    # In the share of the engine are its weights, its cache and the copy of the head.
     left_of_share = round(share * total) - weights - head
     return max(1, min(free, left_of_share))

@@ -129,6 +129,7 @@ class TorchPolicy:
                 yield result
         finally:
             del self._results[request]
+            # Nothing happens if all of them have ended.
             self._engine.abort(request)
 
     async def load(self, weights: Weights, version: int) -> list[Digests]:
@@ -155,8 +156,10 @@ class TorchPolicy:
                 self._group = await asyncio.to_thread(join)
             case "update":
                 assert self._group is not None, "an update came before the connection"
+                # In a thread, since gloo blocks until the trainer has sent all.
                 self._received = dict(await asyncio.to_thread(list, self._group.receive(info)))
             case "finish":
+                # Not kept: these are as large as the weights.
                 received, self._received = self._received, {}
                 (arrived,) = await self.load(received, version)
                 return arrived
@@ -188,6 +191,7 @@ class TorchPolicy:
                     self._results[request].put_nowait(rollout)
                     self.num_finished += 1
                 self.seconds += time.monotonic() - started
+                # Between two steps others get their turn: new requests, ends of streams, new weights.
                 await asyncio.sleep(0)
         except Exception as error:
             self._fail(error)

@@ -66,6 +66,7 @@ def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     log-probs (float32), both ``[rows]``. A token of probability 0 is never sampled.
     """
     probs = logprobs.exp()
+    # Padding has probability 0, and is never sampled.
     padding = -logprobs.shape[1] % BLOCK
     if padding:
         probs = pad(probs, (0, padding))
@@ -128,6 +129,7 @@ class SlotState:
         """Prepare slots for new samples of one prompt, one per seed; greedy decoding is a top-k of 1."""
         is_greedy = sampling.temperature == 0
         index = torch.tensor(slots, device=self.made.device)
+        # Tensors grow only here, never during a step.
         self._reserve(limit)
         self.made[index] = 0
         self.position[index] = prompt_length - 1
@@ -135,6 +137,7 @@ class SlotState:
         self.temperature[index] = 1.0 if is_greedy else sampling.temperature
         self.top_p[index] = sampling.top_p
         self.top_k[index] = 1 if is_greedy else sampling.top_k
+        # All numbers of a sequence at once; a step only looks its own up.
         noise = torch.stack([uniforms(seed, limit) for seed in seeds])
         self.uniforms[index, :limit] = noise.to(self.uniforms.device)
 

@@ -108,6 +108,7 @@ class Link:
         task = asyncio.ensure_future(question)
         ends = time.monotonic() + self._deadline
         try:
+            # Looked at often, so that the death of the process ends the wait before the deadline does.
             while not task.done() and self._lives():
                 left = ends - time.monotonic()
                 if left <= 0:
@@ -139,6 +140,7 @@ class Link:
     def fail(self, error: MagError) -> None:
         """Nothing more can be had from the engine; the first such error counts."""
         if self.failure is None:
+            # The first error is the cause; later ones follow from it.
             self.failure = error
             self._tell(error)
 
@@ -290,6 +292,7 @@ class VllmPolicy:
     ) -> AsyncGenerator[tuple[int, Outputs], None]:
         """The index and the outputs of each sequence that ends."""
         self._link.check()
+        # All that can be refused at once, before the engine is waited for.
         limit = tokens_left(prompt, sampling, self._context, self._outline.config.vocab_size)
         self._check_cache(prompt, sampling, limit)
         _ = self._sender.lora_request  # an error if there is no adapter yet
@@ -361,6 +364,7 @@ class VllmPolicy:
             EnvironmentFault: the engine process died, does not answer or cannot load the weights: it has stopped.
         """
         await self._link.open()
+        # Cancelled half-way, the engine would have weights of two versions.
         return [await asyncio.shield(asyncio.ensure_future(self._replace(weights, version)))]
 
     async def transfer(self, step: TransferStep, info: Any, version: int) -> Digests:
@@ -398,6 +402,7 @@ class VllmPolicy:
         """Sample one sequence; puts its outputs, or the error, into ``results``."""
         try:
             outputs = await self._outputs_of(prompt, params)
+            # Each output has one sequence, as one was asked for.
             results.put_nowait((index, [output.outputs[0] for output in outputs]))
         except Exception as error:  # whatever vLLM raises ends this sequence, and its engine's death all of them
             if self._link.llm.errored:
@@ -419,7 +424,9 @@ class VllmPolicy:
         outputs: list[Any] = []
         adapter = self._sender.lora_request
         if not self._requests:
+            # The engine is busy from the first request to the end of the last.
             self._busy_since = time.monotonic()
+        # Before the first await: new weights that come now must see it as one without a token.
         self._requests[request.name] = request
         try:
             salted = tokens_input(list(prompt), cache_salt=self._salt)
@@ -430,12 +437,14 @@ class VllmPolicy:
             del self._requests[request.name]
             if not self._requests:
                 self._busy_seconds += time.monotonic() - self._busy_since
+        # It may have ended by itself just before it was aborted.
         is_aborted = request.resubmit and outputs[-1].outputs[0].finish_reason == "abort"
         return None if is_aborted else outputs
 
     async def _replace(self, weights: Weights, version: int) -> Digests:
         answer, llm = self._link.answer, self._link.llm
         async with self._loading:
+            # File or buffers stay until the engine has loaded them.
             with ExitStack() as buffers:
                 send = await asyncio.to_thread(buffers.enter_context, self._sender.ready(weights, self._outline))
                 arrived = await answer("loading new weights", send(llm, self._pause))
@@ -452,6 +461,7 @@ class VllmPolicy:
     async def _resume(self, version: int) -> None:
         """Continue generating with the engine's new weights, which have this version."""
         answer, llm = self._link.answer, self._link.llm
+        # Tokens from here on are labelled with it.
         await answer("setting their version", llm.update_weight_version(str(version)))
         self.version = version
         self._salt = uuid4().hex  # what is cached of prompts is of the old weights

@@ -119,6 +119,7 @@ def digesting_adapter(manager: Any) -> Iterator[dict[str, int]]:
             arrived.update({name: digest(tensor) for name, tensor in tensors.items()})
             return model_class.from_lora_tensors(lora_model_id, tensors, *others, **named)
 
+    # vLLM reads the file itself; this is the only place where its tensors pass by.
     manager._lora_model_cls = Digesting
     try:
         yield arrived
@@ -193,9 +194,11 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         initialize_layerwise_reload(self.model)
         loaded = set(self.model.load_weights(weights.items()))
         finalize_layerwise_reload(self.model, self.model_config)
+        # Parameters without weights are then a consequence.
         if self._announced - self.arrived.keys():
             return
         parameters = dict(self.model.named_parameters(remove_duplicate=False))
+        # Tied parameters are one tensor under several names.
         got_weights = {id(parameters[name]) for name in loaded if name in parameters}
         for name in parameters.keys() - loaded:
             if id(parameters[name]) not in got_weights:

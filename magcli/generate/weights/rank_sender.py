@@ -57,6 +57,7 @@ class Engines:
         """Connect to those of these engines that are new, and leave those that are gone."""
         for meeting in [meeting for meeting in self._groups if _is_gone(self._stores[meeting])]:
             self._leave(meeting)
+        # One engine that cannot be reached must not keep the others from their weights.
         failures: dict[Meeting, str] = {}
         for meeting in meetings:
             try:
@@ -127,6 +128,7 @@ class GlooEngine:
 
     def start(self, tensor: Tensor) -> None:
         """Start to send a tensor."""
+        # gloo sends from host memory, where the engine receives, too.
         self._works.append(self._group.start_broadcast(tensor.cpu()))
 
     def wait(self) -> None:
@@ -185,6 +187,7 @@ def _connected(store: Any, meeting: Meeting, device: torch.device) -> Any:
     """
     host = own_address(meeting.host)
     port = free_port(host)
+    # The driver waits for this key, and tells the engine.
     store.set(ADDRESS, f"{host} {port}")
     results: list[Any] = []
     from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
@@ -220,6 +223,7 @@ def _wait_for(store: Any, condition: Callable[[], bool], seconds: float) -> None
     """
     end = time.monotonic() + seconds
     while not condition():
+        # Asked in each round: one that has died would never become ready.
         if _is_gone(store):
             raise EngineGone("the engine is gone")
         if time.monotonic() > end:

@@ -106,6 +106,7 @@ def plan_for(outline: nn.Module, shapes: Mapping[str, tuple[int, ...]], dtype: t
     Raises:
         WeightsFault: the trainer lacks a parameter of the engines, or has one more, or one has another shape.
     """
+    # Only names and shapes are compared: the driver never has the values.
     without_values = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
     names = names_in(without_values, outline)
     unused = sorted(shapes.keys() - set(names.values()))
@@ -152,6 +153,7 @@ class RankLink:
         if not meeting.by_nccl:
             return {"host": meeting.host, "port": meeting.port, **group}
         async with asyncio.timeout(TIMEOUT.total_seconds()):
+            # Rank 0 opens NCCL's store, and says where, when it begins to connect.
             while not self._store.check([ADDRESS]):
                 await asyncio.sleep(0.05)
         host, port = self._store.get(ADDRESS).decode().split()

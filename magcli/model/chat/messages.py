@@ -44,6 +44,7 @@ def _is_thoughts(part: Any) -> bool:
 def thoughts_of(message: Mapping[str, Any]) -> str:
     """The thoughts beside a message's content, or in parts of it; empty without any, or if the content repeats them."""
     content = message.get("content")
+    # In the order of preference: the first key with a text counts.
     for key in THOUGHTS:
         thoughts = text_of(message.get(key))
         if isinstance(thoughts, str) and thoughts.strip():
@@ -79,6 +80,7 @@ def normalized(message: Any, number: int) -> dict[str, str]:
     where = f"message {number}"
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise DataError(f"{where} lacks its role")
+    # The model would be trained to answer without the call that it had made.
     if message.get("tool_calls"):
         raise DataError(f"{where} has tool calls, which cannot be trained on")
     is_assistant = message["role"] == "assistant"

@@ -85,6 +85,7 @@ def once_a_template(
     compute: "Callable[[PreTrainedTokenizerBase], T]",
 ) -> "Callable[[PreTrainedTokenizerBase], T]":
     """A function of a tokenizer, computed once for each of its templates; its errors are not kept."""
+    # A tokenizer that is gone takes its entry with it.
     cache: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, T]] = WeakKeyDictionary()
 
     @wraps(compute)
@@ -120,6 +121,7 @@ def system_prompt(path: Path | None, form: ThoughtForm = THINK) -> str:
         text = source.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise EnvironmentFault(f"cannot read the system prompt {path}: {error.strerror}") from error
+    # The user's own prompt is not changed.
     return text if path else text.replace(THINK.opening, form.opening).replace(THINK.closing, form.closing)
 
 
@@ -157,6 +159,7 @@ def completion_text(
     """
     body = tokens[:-1] if tokens and tokens[-1] in ends else tokens
     most = len(form.opening) + len(form.ending) + _SPACES  # even if each character is a token
+    # Only the end of the prompt is decoded: it may have many thousand tokens.
     prefill = _prefill(form).search(str(tokenizer.decode(list(prompt[-most:]), skip_special_tokens=False)))
     return (prefill[0] if prefill else "") + str(tokenizer.decode(list(body), skip_special_tokens=False))
 
@@ -181,6 +184,7 @@ def render_text(
         raise DataError("no message before the assistant's turn: a conversation starts with a prompt")
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"the tokenizer {tokenizer.name_or_path} has no chat template; use an instruct model")
+    # A template that drops the system prompt would change the task without a word.
     if turns[0]["role"] == "system" and not takes_system(tokenizer):
         turns = _with_system_in_question(turns)
     return _apply(tokenizer, turns, add_generation_prompt)
@@ -263,6 +267,7 @@ def _rendered_turns(
 ) -> str:
     variables = template_variables(tokenizer)
     apply = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=add_generation_prompt)
+    # Copies, since a template may change the turns that it is given.
     return rendered(tokenizer.name_or_path, lambda: str(apply([dict(turn) for turn in turns], **variables)))
 
 
@@ -328,11 +333,14 @@ class Deadline:
             self._watchdog.start()
         this = _Work()
         try:
+            # Inside of ``try``: an exception may come as soon as the watchdog can see the work.
             self._running[this] = True
             try:
                 return work()
             finally:
+                # The watchdog has removed it, so its exception is on the way to this thread or has come.
                 if not self._remove(this):
+                    # Released once the exception is pending; then it can be taken back.
                     this.stopped.acquire()
                     _raise_in(this.thread, None)
                     raise _Overdue
@@ -342,6 +350,7 @@ class Deadline:
     def _watch(self) -> None:
         while True:
             time.sleep(POLL_SECONDS)
+            # A copy: other threads add and remove work meanwhile.
             for work in list(self._running):
                 with suppress(OSError):  # its thread has ended
                     if self._overdue(work) and self._remove(work):

@@ -81,6 +81,7 @@ def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]"
     answers = [index for index, is_answer in enumerate(is_assistant) if is_answer]
     if not answers:
         raise DataError("no token would be trained on: the conversation has no assistant turn")
+    # A greeting before the first question has no prompt.
     after_question = [index for index in answers if not all(is_assistant[:index])]
     if not after_question:
         raise DataError("no message before the assistant's turn: a conversation starts with a prompt")
@@ -108,6 +109,7 @@ def style_of(tokenizer: "PreTrainedTokenizerBase") -> Style:
     before, _, after = whole.rpartition(PROBES[2])
     # Between the prompt and the answer a template may write whitespace, or the opening of an answer.
     lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
+    # gpt-oss: the prompt ends before the channel of the answer.
     opens_answer = lead != "" and form.answer_opening.endswith(lead)
     if not lead.isspace() and not opens_answer:
         lead = ""
@@ -150,6 +152,7 @@ def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str)
     ``after`` is what follows the last assistant's text, ``between`` what follows it in a conversation that goes on. A
     template that writes only whitespace leaves the end to the tokenizer's end-of-sequence token.
     """
+    # Also those that are not special: some templates end turns with such a token.
     added = {token.content for token in tokenizer.added_tokens_decoder.values()}
     added.add(str(tokenizer.eos_token))
     ends = [after.index(token) + len(token) for token in added if token in after]
@@ -215,6 +218,7 @@ def _check_rendered(prompt: str, before: "Sequence[Message]") -> None:
 
 def _check_control(tokenizer: "PreTrainedTokenizerBase", text: str, style: Style) -> None:
     """Refuse a text with a token that structures conversations: the engine would have stopped there."""
+    # Without the tags of thoughts, which may be special tokens themselves.
     for part in style.form.split(text):
         for token in token_ids(tokenizer, part):
             if token in style.control:
@@ -299,6 +303,7 @@ def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", pr
             conversation, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, **variables
         ),
     )
+    # The whole conversation: the last turn is what follows the prompt.
     tokens = list(output["input_ids"])
     mask = [bool(value) for value in output["assistant_masks"]]
     prompt_ids = token_ids(tokenizer, prompt)
@@ -313,6 +318,7 @@ def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", pr
 def _until(end: list[int], target: TokensWithMask) -> TokensWithMask:
     """The target up to the last end of turn, where the engine stops; all of it if it has none."""
     tokens, mask = target
+    # From the back: an answer may quote an end of turn.
     for stop in range(len(tokens), len(end) - 1, -1):
         if tokens[stop - len(end) : stop] == end:
             return TokensWithMask(tokens[:stop], mask[:stop])
@@ -326,6 +332,7 @@ def _append(sequences: list[TokensWithMask], prompt: list[int], target: TokensWi
         last = sequences[-1]
         size = len(last.tokens)
         if prompt[:size] == last.tokens:
+            # What stands between the turns is given, not generated.
             between = [False] * (len(prompt) - size)
             sequences[-1] = TokensWithMask(tokens, last.mask + between + target.mask)
             return

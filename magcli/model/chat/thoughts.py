@@ -51,6 +51,7 @@ class ThoughtForm:
 
     def split(self, text: str) -> tuple[str, str]:
         """The thoughts and the answer of a completion, without tags; no thoughts if they are not closed."""
+        # Without an end all of it counts as the answer.
         before, closed, after = text.partition(self.ending)
         if not closed:
             return "", text
@@ -93,6 +94,7 @@ def form_named(text: str) -> ThoughtForm:
     Raises:
         UsageError: it is none of these.
     """
+    # By its name or its opening tag.
     shipped = next((form for form in FORMS if text in (form.name, form.opening)), None)
     if shipped is not None:
         return shipped
@@ -118,6 +120,7 @@ def find(template: str, vocabulary: Collection[str]) -> ThoughtForm:
     written = [form for form in FORMS if any(mark in template for mark in form.marks)]
     if len(written) == 1:
         return written[0]
+    # A template that writes none of them leaves all.
     candidates = written or FORMS
     tokenized = [form for form in candidates if any(mark in vocabulary for mark in form.marks)]
     return tokenized[0] if len(tokenized) == 1 else THINK

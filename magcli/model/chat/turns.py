@@ -95,6 +95,7 @@ class TurnRenderer:
         turns = [*question, self._answer([reply]), reply, self._answer([reply]), reply]
         # Of the conversation as it grows, from the question alone to all turns.
         texts = [self._beginning(turns[:length]) for length in range(len(question), len(turns) + 1)]
+        # The question and one answer; and all turns.
         after_answer, whole = texts[1], texts[-1]
         if PROBES[3] not in whole:
             return "the chat template does not show them"
@@ -144,6 +145,7 @@ class TurnRenderer:
             end = str(self.tokenizer.decode([token], skip_special_tokens=False))
             position = text.find(end, content_stop)
             if end and position >= 0:
+                # The first end token after the content ends the turn.
                 stops.append(position + len(end))
         return text[: min(stops, default=content_stop)]
 

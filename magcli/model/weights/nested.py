@@ -58,6 +58,7 @@ def text_config(config: Any, stored: Mapping[str, Stored] | None = None) -> Any:
     if family:
         settings["rope_parameters"] = _text_rope(text.rope_parameters)
     settings["tie_word_embeddings"] = config.tie_word_embeddings and not graft.has_own_head(stored or {})
+    # The class of the configuration stands for it.
     settings.pop("model_type")
     settings.pop("architectures", None)
     return transformers.CONFIG_MAPPING[family or text.model_type](**settings)
@@ -87,6 +88,7 @@ def checkpoint_names(stored_places: Mapping[str, str]) -> dict[str, str]:
     """For each parameter of a text model its name in the checkpoint: that of the embeddings, for a tied head too."""
     names: dict[str, str] = {}
     for name in sorted(stored_places, key=graft.is_head):  # heads come last
+        # The first name of a parameter stays.
         names.setdefault(stored_places[name], name)
     return names
 

@@ -26,6 +26,7 @@ MATRICES = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight"}
 def adapted_linears(model: "PreTrainedModel") -> "list[tuple[str, nn.Linear]]":
     """The layers that get an adapter, by name: the linear layers of attention and feed-forward networks."""
     inside = {id(module) for module in model.get_decoder().layers.modules()}
+    # Not subclasses, which may compute something else.
     return [(name, m) for name, m in model.named_modules() if type(m) is nn.Linear and id(m) in inside]
 
 
@@ -87,6 +88,7 @@ def write_files(tensors: "Mapping[str, Tensor]", folder: Path, *, alpha: float, 
         OSError, SafetensorError: the files cannot be written.
     """
     save_file(dict(tensors), folder / ADAPTER, {"format": "pt"})
+    # A is ``[rank, inputs]``.
     ranks = [len(tensor) for name, tensor in tensors.items() if name.endswith(MATRICES["lora_a"])]
     config = {
         "base_model_name_or_path": base,

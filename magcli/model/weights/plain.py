@@ -141,6 +141,7 @@ def _decoder_config(config: dict[str, Any]) -> DecoderConfig | None:
         **{name: config[name] for name in SIZES},
         head_dim=config.get("head_dim") or hidden // heads,
         rms_norm_eps=config["rms_norm_eps"],
+        # Newer configurations have a table, older ones the value itself.
         rope_theta=float((config.get("rope_parameters") or config)["rope_theta"]),
         tie_word_embeddings=bool(config.get("tie_word_embeddings")),
         qkv_bias=bias or family == "qwen2",
@@ -154,6 +155,7 @@ def _is_plain(config: dict[str, Any]) -> bool:
     family = config.get("model_type")
     if family not in FAMILIES or config.get("architectures") != [FAMILIES[family]]:
         return False
+    # Private settings and token ids do not change what is computed.
     settings = {name for name in config if not name.startswith("_") and not name.endswith("_token_id")}
     if not settings <= KNOWN:  # one that is not known may change what the model computes
         return False
@@ -220,6 +222,7 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
     file_of: dict[str, str] = (index or {}).get("weight_map", {})
     if not isinstance(file_of, dict):
         return None
+    # A name in the index must not lead out of the folder.
     paths = {named_in(folder, name, index_file) for name in file_of.values()} or {single}
     tensors = {}
     try:

@@ -160,6 +160,7 @@ def try_saving(
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".trial.tmp", dir=folder.parent) as trial:
             write_settings(_files(original, original.dtype), Path(trial))
             load_config(trial)
+        # Of the disk of the parent: the folder itself does not exist yet.
         free = shutil.disk_usage(folder.parent).free
     plan = _plan(tensors, original, original.dtype)
     size = more_bytes + _bytes_of(plan)
@@ -253,6 +254,7 @@ def _plan(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype) -
         return _new_shards(tensors, original, dtype)
     plan: Plan = {}
     for name, stored in original.stored.items():
+        # A tensor that the model does not load is copied from the original.
         source: Source = tensors.get(name, stored)
         entry = _entry(name, source, stored.kind, dtype)
         plan.setdefault(stored.file.name, []).append((entry, source))
@@ -272,6 +274,7 @@ def _new_shards(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDt
     size = 0  # of the newest shard
     for name, tensor in tensors.items():
         entry = _entry(name, tensor, kind, dtype)
+        # A tensor that is larger by itself has a file of its own.
         if shards[-1] and size + entry.size > SHARD_BYTES:
             shards.append([])
             size = 0
@@ -327,6 +330,7 @@ def _values(entry: Entry, source: Source) -> Iterator[memoryview | bytearray]:
     if isinstance(source, Stored) and source.kind == entry.kind:
         yield from raw_blocks(source, BLOCK)
         return
+    # In blocks, so that no tensor is in memory twice as a whole.
     parts = blocks(source) if isinstance(source, Stored) else torch.split(source.detach().reshape(-1), BLOCK)
     for part in parts:
         cast = part.to(FLOATS[entry.kind]) if entry.kind in FLOATS else part

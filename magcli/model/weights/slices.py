@@ -39,6 +39,7 @@ def sliced_tensors(model: "Model") -> dict[str, Stored]:
     is_tied = not model.is_nested and model.outline.config.tie_word_embeddings
     if is_tied and any(map(graft.is_head, stored)):  # transformers unties a head that differs from the embeddings
         return {}
+    # Empty unless the text model is inside a larger one.
     stored_names: Mapping[str, str] = model.checkpoint_names
     tensors: dict[str, Stored] = {}
     for name, own in own_tensors(model.outline).items():
@@ -69,4 +70,5 @@ def _is_loaded_as_stored(model: "Model") -> bool:
     if getattr(model.config, "quantization_config", None):
         return False
     conversions = get_model_conversion_mapping(model.outline, add_legacy=False)
+    # A change of prefix leaves the tensors as they are.
     return all(isinstance(conversion, PrefixChange) for conversion in conversions)

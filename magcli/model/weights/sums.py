@@ -39,6 +39,7 @@ def weight_digests(folder: Path) -> dict[str, str]:
     """
     digests = {path.name: hash_file(path) for path in weight_paths(folder)}
     for name, digest in _read_sums(folder / SUMS).items():
+        # Weights are in the folder itself; other entries are settings.
         if "/" not in name and name.endswith(".safetensors") and digests.get(name) != digest:
             raise _damaged(folder / name)
     return digests
@@ -84,6 +85,7 @@ def check_weights(folders: Iterable[Path]) -> None:
 def _check(folder: Path) -> None:
     files = [*weight_paths(folder), *_small_paths(folder), folder / SUMS]
     states = [path.stat() for path in files if path.exists()]
+    # Inode, size and time change with the file, and so does the key of the cache.
     _check_once(folder, tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in states))
 
 

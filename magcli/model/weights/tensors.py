@@ -117,6 +117,7 @@ def raw_header(file: Path) -> bytes:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+            # Checked before reading: a wrong length may name terabytes.
             if size < LENGTH_BYTES or length > size - LENGTH_BYTES:
                 raise DataError(
                     f"{file}: not a safetensors file, or truncated inside its header; save or copy it again"
@@ -146,6 +147,7 @@ def _check_extent(file: Path, start: int, tensors: Iterable[Stored]) -> None:
     """Reject gaps and overlaps between tensors, and a file size that does not match the header."""
     end = start
     for stored in tensors:
+        # Gaps and overlaps are forbidden by the format, and would hide data.
         if stored.begin != end:
             raise DataError(f"{file}: tensor {stored.name} does not start where the previous one ends")
         end = stored.end
@@ -189,6 +191,7 @@ def fill(descriptor: int, stored: Stored, start: int, buffer: memoryview) -> Non
     """``read_into`` from an open file."""
     position = stored.begin + start
     while buffer:
+        # May fill only a part of the buffer.
         got = os.preadv(descriptor, [buffer], position)
         if got == 0:
             raise DataError(f"{stored.file}: ends inside tensor {stored.name}; it was truncated while being read")
@@ -202,6 +205,7 @@ def read_values(stored: Stored, target: torch.Tensor, first: int) -> None:
     flat = target.view(-1)
     with opened([stored]) as (descriptor,):
         for start in range(0, len(flat), BLOCK):
+            # A block at a time, converted on its way to the target.
             part = flat[start : start + BLOCK]
             buffer = bytearray(part.numel() * itemsize)
             fill(descriptor, stored, (first + start) * itemsize, memoryview(buffer))
@@ -241,6 +245,7 @@ def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tupl
     for name, kind, shape, size in entries:
         start = end
         end = start + size
+        # Offsets count from the end of the header, whose length is not known yet.
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
         offsets[name] = start
     text = json.dumps(header, separators=(",", ":")).encode()
