@@ -138,7 +138,9 @@ class RankGroup:
         order = sorted(range(self.size), key=lambda index: (locations[index].node, index))
         self._actors = [self._actors[index] for index in order]
         locations = [locations[index] for index in order]
-        self._names = [f"rank {rank} (process {at.process} on {at.host})" for rank, at in enumerate(locations)]
+        self._names = []
+        for rank, location in enumerate(locations):
+            self._names.append(f"rank {rank} (process {location.process} on {location.host})")
         # All ranks meet at rank 0.
         host = cluster.own_address() if cluster.is_local else locations[0].host
         # Only rank 0 can say which ports of its machine are free.

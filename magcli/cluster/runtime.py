@@ -225,7 +225,7 @@ def _local_ray(cpus: int) -> Iterator[None]:
         with _environment(settings):
             _read_settings_again()
             # Ray puts the working directory on its workers' module path: it must not be one with a user's files.
-            with _working_directory(ray_folder):
+            with contextlib.chdir(ray_folder):
                 _init(
                     address=LOCAL,
                     num_cpus=cpus,
@@ -363,16 +363,6 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _working_directory(folder: Path) -> Iterator[None]:
-    earlier = os.getcwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(earlier)
 
 
 def _silence_printed_errors() -> None:

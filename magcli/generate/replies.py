@@ -249,7 +249,8 @@ def token_count(usage: Any) -> int:
     if count is None:
         raise WrongReply(f"the reply lacks usage.completion_tokens: usage is {excerpt(usage)}")
     is_number = isinstance(count, int | float) and not isinstance(count, bool)
-    is_whole = is_number and math.isfinite(count) and count == int(count)  # some servers count in floats
+    # Some servers count in floats.
+    is_whole = is_number and math.isfinite(count) and count == int(count)
     if not is_whole or not 0 <= count <= MAX_TOKENS:
         raise WrongReply(f"usage.completion_tokens is {excerpt(count)}, which is no number of tokens")
     return int(count)
@@ -262,7 +263,8 @@ def excerpt(value: Any) -> str:
     # Cut first: a reply may be very long.
     text = value[: 2 * EXCERPT] if isinstance(value, str) else _SHORT.repr(value)
     line = " ".join(text.split())
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)  # without the quotes
+    # ``ascii`` escapes a letter, and puts it in quotes.
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
     if len(shown) > EXCERPT:
         shown = shown[:EXCERPT] + " ..."
     return shown

@@ -144,8 +144,9 @@ def _weighted(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kind: Sco
     scores = kind.capped(products).view(count, kv_heads, heads // kv_heads, rows, -1)
     scores = scores.masked_fill(~mask, -torch.inf)
     weights = softmax_with_sinks(scores, kind.sinks).to(value.dtype)
-    weights = drop(weights, dropout)
-    return (weights.flatten(2, 3) @ value).view(count, heads, rows, -1)
+    weights = drop(weights, dropout).flatten(2, 3)  # [N, H_kv, groups * rows, M]
+    output = weights @ value
+    return output.view(count, heads, rows, -1)
 
 
 def softmax_with_sinks(scores: Tensor, sinks: Tensor | None) -> Tensor:

@@ -37,7 +37,7 @@ from magcli.model.weights.plain import (
     tokenizer_class,
 )
 from magcli.model.weights.sums import check_settings, setting_digests, weight_digests, weight_paths, write_sums
-from magcli.model.weights.tensors import INDEX, SINGLE, Stored, stored_tensors
+from magcli.model.weights.tensors import INDEX, Stored, has_weights, stored_tensors
 from magcli.run import limits
 from magcli.run.rundir import without_model
 
@@ -266,8 +266,7 @@ def text_places(name: str, outline: "PreTrainedModel") -> dict[str, str]:
 def _stored(name: str) -> dict[str, Stored]:
     """The tensors of a model's checkpoint; none if it has no weights."""
     folder = local_folder(name)
-    has_weights = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
-    return stored_tensors(folder) if has_weights else {}
+    return stored_tensors(folder) if has_weights(folder) else {}
 
 
 def load_generation_config(name: str, config: Any) -> "GenerationConfig":

@@ -241,8 +241,8 @@ class Curriculum:
 
     def _begin_epoch(self) -> None:
         """Shuffle the problems for the next epoch; all of them may be deferred in it."""
-        all_retired = all(self._stats[row["id"]].retired for row in self.rows)
-        if all_retired:
+        stats = [self._stats[row["id"]] for row in self.rows]
+        if all(problem.retired for problem in stats):
             rule = f"{self.retire_after} all-correct groups in a row"
             raise AllSolved(f"rl: all {len(self.rows)} problems are solved ({rule}); use harder ones")
         self.epoch += 1

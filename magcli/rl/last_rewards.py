@@ -75,11 +75,13 @@ class Rewards:
         for batch in table.read(str(path)).rows:
             for row in batch.select(COLUMNS).to_pylist():
                 rows_by_group[row["group"]].append(row)
-        for _, rows in sorted(rows_by_group.items(), reverse=True):
+        for group in sorted(rows_by_group, reverse=True):
+            rows = rows_by_group[group]
             first = rows[0]
             problem_id = str(first["id"])
+            problem = Problem(str(first["prompt"]), str(first["answer"]))
             # The newest statement of the problem is the first to come, and stays.
-            self.problems.setdefault(problem_id, Problem(str(first["prompt"]), str(first["answer"])))
+            self.problems.setdefault(problem_id, problem)
             rewards = self._rewards[problem_id]
             if len(rewards) < most:
                 rewards += [reward_of(row) for row in rows]

@@ -141,8 +141,8 @@ class Curves:
         if self._drawn is None or self._drawn[0] != key:
             self._drawn = key, self._rows(self._last, width)
         _, rows = self._drawn
-        fits = len(rows) + OTHER_LINES <= height
-        return rows if fits else []
+        needed = len(rows) + OTHER_LINES
+        return rows if needed <= height else []
 
     def _rows(self, last: Line, width: int) -> list[Text]:
         across, lines = layout(width)

@@ -104,9 +104,7 @@ def mismatch_summary(parts: Sequence[Tensor]) -> Mapping[str, float]:
 def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: int) -> dict[str, Any]:
     """Means of the reward parts over all graded rollouts; lengths, groups trained and dropped, staleness."""
     sampled = [*trained, *dropped]
-    rewards = [reward for group in sampled for reward in group.rewards]
-    # A reward of 0 because grading failed is none.
-    graded = [reward for reward in rewards if reward.reason not in UNGRADED]
+    rewards, graded = _rewards(sampled)
     totals = [reward.total for reward in graded]
     rollouts = [rollout for group in sampled for rollout in group.rollouts]
     lengths = [rollout.num_generated for rollout in rollouts]
@@ -132,6 +130,13 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
         "trained_tokens": sum(group.num_tokens for group in trained),
         **kind_metrics(sampled),
     }
+
+
+def _rewards(groups: Sequence[Group]) -> tuple[list[Reward], list[Reward]]:
+    """All rewards of some groups, and those that are known: of 0 because the grading failed nothing follows."""
+    rewards = [reward for group in groups for reward in group.rewards]
+    graded = [reward for reward in rewards if reward.reason not in UNGRADED]
+    return rewards, graded
 
 
 def staleness_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, float | None]:
@@ -172,8 +177,7 @@ def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
         return {}
     metrics: dict[str, float | None] = {}
     for kind, groups_of_kind in sorted(by_kind.items()):
-        rewards = [reward for group in groups_of_kind for reward in group.rewards]
-        graded = [reward for reward in rewards if reward.reason not in UNGRADED]
+        _, graded = _rewards(groups_of_kind)
         lengths = [rollout.num_generated for group in groups_of_kind for rollout in group.rollouts]
         metrics[f"reward_of_{kind}"] = _mean([reward.total for reward in graded])
         metrics[f"correct_of_{kind}"] = _mean([reward.correct for reward in graded])
@@ -387,8 +391,10 @@ def unused_end(rollouts: Sequence[Rollout], unused: Mapping[int, str]) -> dict[s
 
 def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     """Why an update shows that nearly all groups have zero advantage, or None."""
-    dropped: Mapping[str, int] = line["groups_dropped"]
-    by_reason = Counter({reason: count for reason, count in dropped.items() if reason in NON_DIVERSE})
+    by_reason: Counter[str] = Counter()
+    for reason, count in line["groups_dropped"].items():
+        if reason in NON_DIVERSE:
+            by_reason[reason] = count
     non_diverse = by_reason.total()
     # Groups whose grading failed say nothing about the problems.
     graded = line["groups_trained"] + non_diverse

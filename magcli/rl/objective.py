@@ -122,10 +122,10 @@ def _samples(groups: Sequence[Group], rewards: Sequence[Sequence[float]], object
     all_rewards = [reward for rewards_of_group in rewards for reward in rewards_of_group]
     advantages = _advantages(all_rewards, numbers, lengths, objective)
     weights = algorithm.token_weights(lengths, numbers, norm=objective.loss_norm, max_tokens=objective.max_tokens)
-    return [
-        TrainingSample(group.prompt, rollout, advantage, weight, group.temperature)
-        for (group, rollout), advantage, weight in zip(group_and_rollout, advantages, weights.tolist(), strict=True)
-    ]
+    samples = []
+    for (group, rollout), advantage, weight in zip(group_and_rollout, advantages, weights.tolist(), strict=True):
+        samples.append(TrainingSample(group.prompt, rollout, advantage, weight, group.temperature))
+    return samples
 
 
 def _advantages_by_group(groups: Sequence[Group], samples: Sequence[TrainingSample]) -> dict[int, list[float]]:

@@ -88,9 +88,11 @@ def metrics_of(trainer: Trainer, batch: Batch, metrics: UpdateMetrics, version: 
     """
     trained_share = metrics.seconds / seconds
     idle = idle_metrics("trainer_idle", {"saving": 1.0 - trained_share}, TRAINER_IDLE)
-    of_training = training_metrics(metrics)
     line: dict[str, Any] = {"step": trainer.done, "lr": trainer.last_lr, OFF_POLICY: "replay"}
     line |= group_metrics(batch.trained, batch.dropped, version)
-    line |= {name: value for name, value in of_training.items() if not name.startswith("mismatch")}
-    speed = line["trained_tokens"] / max(metrics.seconds, 1e-9)
-    return line | {"seconds": seconds, "train_tokens_per_s": speed, **idle}
+    for name, value in training_metrics(metrics).items():
+        if not name.startswith("mismatch"):
+            line[name] = value
+    line["seconds"] = seconds
+    line["train_tokens_per_s"] = line["trained_tokens"] / max(metrics.seconds, 1e-9)
+    return line | idle

@@ -132,6 +132,7 @@ class GroupSampler:
             return sample_seed(self.seed, f"{job.name}.{turn}", first.index)
 
         episode = await episodes.finish(first, job.problem, job.messages, job.sampling, seed_of, job.environment_works)
+        # Before grading, which needs no slot.
         job.completion_ended(episode.rollout)
         reward = await graded(episode, episodes.environment, self.grader, job.problem, job.rule)
         return Graded(episode.rollout, episode.text, reward, episode.messages)

@@ -322,8 +322,8 @@ class RolloutScheduler:
 
     def _take(self, numbers: Sequence[int]) -> list[Group]:
         """Remove the groups of the next update from the ready ones, and record the update before it begins."""
-        problems = self.curriculum.counts()._asdict()
-        counts = {f"problems_{state}": count for state, count in problems.items()}
+        problems = self.curriculum.counts()
+        counts = {f"problems_{state}": count for state, count in problems._asdict().items()}
         self.ledger.record_batch(numbers, "taken", step=self.version + 1, stage=self.stage, **counts)
         # After a power cut the same groups are trained again, by the same update.
         self.ledger.sync()

@@ -22,6 +22,7 @@ from magcli.generate.types import Rollout
 from magcli.rl.types import Batch, Group
 from magcli.run.rundir import RunDir
 from magcli.run.settings import CHOSEN
+from magcli.verify.reward import Reward
 from magcli.verify.reward_columns import columns as reward_columns
 from magcli.verify.reward_columns import from_row as reward_of
 
@@ -142,9 +143,13 @@ def rollout_rows(
     groups: Sequence[Group], step: int | None, advantages: Mapping[int, Sequence[float]], schema: pa.Schema = ROLLOUT
 ) -> pa.RecordBatch:
     """Groups as rows of a run's rollouts, one per rollout; ``step`` is None while they wait."""
-    rows = [row for group in groups for row in _rows_of(group, step, advantages.get(group.number))]
+    rows: list[dict[str, Any]] = []
+    all_rewards: list[Reward] = []
+    for group in groups:
+        rows += _rows_of(group, step, advantages.get(group.number))
+        all_rewards += group.rewards
     has_parts = REWARD_PARTS in schema.names
-    rewards = reward_columns([reward for group in groups for reward in group.rewards], custom=has_parts)
+    rewards = reward_columns(all_rewards, custom=has_parts)
     reward_names = rewards.schema.names
     other_fields = [field for field in schema if field.name not in reward_names]
     others = pa.RecordBatch.from_pylist(rows, pa.schema(other_fields))

@@ -27,6 +27,7 @@ from magcli.data.durable import atomic_folder
 from magcli.errors import EnvironmentFault
 from magcli.train import checkpoint
 from magcli.train.distributed import Ranks, mesh_of
+from magcli.train.moving import wait_for
 from magcli.train.shard_index import INDEX, IndexWriter
 
 if TYPE_CHECKING:
@@ -143,8 +144,7 @@ class HostCopies:
             # All copies are on their way before the first is waited for.
             buffer.copy_(part, non_blocking=True)
             copies[name] = self._sharded_like(tensor, buffer)
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        wait_for(self._device)
         return copies
 
     def _buffer(self, name: str, part: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from magcli.train.distributed import Ranks
+from magcli.train.moving import wait_for
 
 BUCKET_BYTES = 256 * 2**20
 """Bytes of the tensors that are gathered at a time; a larger tensor is gathered alone."""
@@ -57,8 +58,7 @@ def wait_for_all(ranks: Ranks, group: Any) -> None:
     On GPUs this also connects them: NCCL does so in the first collective.
     """
     dist.all_reduce(torch.zeros(1, device=ranks.device), group=group)
-    if ranks.device.type == "cuda":
-        torch.cuda.synchronize(ranks.device)
+    wait_for(ranks.device)
 
 
 def gathered_buckets(

@@ -246,6 +246,7 @@ def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:
     with safe_open(str(file), framework="pt") as stored, torch.no_grad():
         stored_names = set(stored.keys())
         for names, tensor in _weights(model):
+            # A tied weight is in the file under one of its names.
             name = next((name for name in names if name in stored_names), None)
             # Every rank reads the whole tensor, and keeps its part.
             full = None if name is None else stored.get_tensor(name)
@@ -271,10 +272,12 @@ def _sharded_state(optimizer: Optimizer, state: Mapping[str, Any]) -> dict[str, 
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     sharded: dict[int, dict[str, Any]] = {}
     for index, full_state in state["state"].items():
-        sharded[index] = dict(full_state)
+        own_state = dict(full_state)
         for key, value in full_state.items():
-            if value.ndim > 0:  # not a scalar, such as the number of steps
-                sharded[index][key] = _sharded_like(value, parameters[index])
+            # Scalars, such as the number of steps, are the same on all ranks.
+            if value.ndim > 0:
+                own_state[key] = _sharded_like(value, parameters[index])
+        sharded[index] = own_state
     return {**state, "state": sharded}
 
 

@@ -95,11 +95,12 @@ class OffloadedAdamW(AdamW):
         # A view of the parameter, which is updated in place; a gradient may have another layout.
         values = parameter.detach().view(-1)
         gradient = parameter.grad.reshape(-1)
+        step = state["step"]
         first, second = (state[name].view(-1) for name in MOMENTS)
         for start in range(0, len(values), self._piece):
             part = slice(start, start + self._piece)
             moments = (first[part], second[part])
-            yield Piece(group, state["step"], values[part], gradient[part], moments)
+            yield Piece(group, step, values[part], gradient[part], moments)
 
     def _started(self, parameter: nn.Parameter) -> dict[str, Any]:
         """The state of a parameter before its first step."""

@@ -125,11 +125,11 @@ def _loss(model: "PreTrainedModel", batch: MicroBatch, total: float, *, bf16: bo
     device = model.device
     packed = pack([example.tokens for example in batch])
     mask = torch.tensor(list(chain.from_iterable(example.mask for example in batch)))
-    weight = moved(packed.spread([example.weight for example in batch]), device)
-    scored = scored_tokens(packed, mask).to(device)
+    weight = packed.spread([example.weight for example in batch])
+    scored = scored_tokens(packed, mask)
     with optim.autocast(device, bf16):
-        values = token_logprobs(model, packed.to(device), where=scored).values
-        return sft_loss(values, moved(mask, device), total=total, weight=weight)
+        logprobs = token_logprobs(model, packed.to(device), where=scored.to(device))
+        return sft_loss(logprobs.values, moved(mask, device), total=total, weight=moved(weight, device))
 
 
 def sft_loss(logprobs: Tensor, mask: Tensor, *, total: float, weight: Tensor | None = None) -> Tensor:

@@ -83,7 +83,9 @@ def _tensor(fields: dict[str, Any]) -> TensorStorageMetadata:
         raise ValueError(f"{fields['dtype']} is not a dtype")
     properties = TensorProperties(dtype=dtype)
     size = torch.Size(fields["size"])
-    chunks = [ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)) for offsets, sizes in fields["chunks"]]
+    chunks = []
+    for offsets, sizes in fields["chunks"]:
+        chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))
     return TensorStorageMetadata(properties, size, chunks)
 
 

@@ -30,7 +30,7 @@ from magcli.generate.remote.wire import (
     Starting,
     Transfer,
 )
-from magcli.generate.types import LocalPolicy
+from magcli.generate.types import LocalPolicy, TransferStep
 from magcli.generate.weights.matching import WeightFile
 from magcli.plan.engines import policy_engine
 
@@ -89,13 +89,16 @@ class EngineEndpoint:
             self._requests.pop(request, None)
 
     async def _load(self, message: Load | Transfer) -> None:
+        what: int | TransferStep
         try:
             if isinstance(message, Load):
-                (arrived,) = await self._policy.load(WeightFile(Path(message.path)), message.version)
-                self._outbox.put(Loaded(message.version, self._policy.load_seconds, arrived))
+                what = message.version
+                file = WeightFile(Path(message.path))
+                (arrived,) = await self._policy.load(file, message.version)
             else:
+                what = message.step
                 arrived = await self._policy.transfer(message.step, message.info, message.version)
-                self._outbox.put(Loaded(message.step, self._policy.load_seconds, arrived))
+            self._outbox.put(Loaded(what, self._policy.load_seconds, arrived))
         except Exception as error:
             self._report_failure(error)
 

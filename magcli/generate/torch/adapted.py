@@ -81,7 +81,8 @@ def load_adapters(layers: Mapping[str, AdaptedLinear], weights: Weights) -> Dige
     for name, target in targets.items():
         if name not in weights:
             raise WeightsFault(f"new adapters lack {name}, which the engine's model has")
-        shape, expected = tuple(weights[name].shape), tuple(target.shape)
+        shape = tuple(weights[name].shape)
+        expected = tuple(target.shape)
         if shape != expected:
             raise WeightsFault(f"new adapters: {name} is {shape}, the engine's is {expected}")
     for name, target in targets.items():

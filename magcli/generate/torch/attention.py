@@ -256,9 +256,10 @@ def _continued(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind
     """As ``_prefill``, prompt by prompt, after what is computed of each."""
     parts = []
     lengths = list(batch.lengths)
-    by_prompt = (torch.split(tensor, lengths, dim=1) for tensor in (query, key, value))
+    by_prompt = [torch.split(tensor, lengths, dim=1) for tensor in (query, key, value)]
     for queries, keys, values, past in zip(*by_prompt, batch.pasts, strict=True):
         if past is not None:
+            # [heads, past + new, head_dim]
             past_keys, past_values = past
             keys = torch.cat((past_keys[batch.layer], keys), dim=1)
             values = torch.cat((past_values[batch.layer], values), dim=1)

@@ -109,12 +109,14 @@ class Layers(nn.Module):
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        unset = torch.empty(config.vocab_size, config.hidden_size)  # otherwise it would be initialised at random
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=unset)
+        size = config.vocab_size, config.hidden_size
+        # Without a weight it would be initialised at random, which takes long.
+        self.embed_tokens = nn.Embedding(*size, _weight=torch.empty(size))
         self.layers = nn.ModuleList([Layer(config, index) for index in range(config.num_hidden_layers)])
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         # Pair i of a head rotates by theta^(-2i / head_dim) at each position. On the CPU, also if the rest is on meta.
-        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float, device="cpu") / config.head_dim
+        even = torch.arange(0, config.head_dim, 2, dtype=torch.float, device="cpu")
+        exponents = even / config.head_dim
         frequencies = 1.0 / (config.rope_theta**exponents)
         self.register_buffer("frequencies", frequencies, persistent=False)
 

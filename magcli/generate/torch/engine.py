@@ -85,7 +85,6 @@ class Engine:
         ends: token ids that end a sequence.
         deterministic: the bits of a sequence (tokens and log-probs) depend only on its prompt, sampling, seed, the
             number of slots and the weights, not on other sequences; needs float32 weights and runs on one thread.
-        version: version of the model's current weights.
         cache_bytes: bound of the cache, which is then allocated once for sequences as long as requests allow; with too
             little for all slots, fewer sequences run at once. None: it has all slots and grows with the sequences.
 
@@ -101,7 +100,6 @@ class Engine:
         slots: int,
         ends: Collection[int],
         deterministic: bool = False,
-        version: int = 0,
         cache_bytes: int | None = None,
     ) -> None:
         if slots < 1:
@@ -128,7 +126,7 @@ class Engine:
         """The maximum number of sequences that run at once, at most the number of slots."""
         self._cache_bytes = None if deterministic else cache_bytes
         self._step = 0
-        self.version = version
+        self.version = 0
         """The version of the weights that generate the next token."""
 
     @property
@@ -259,9 +257,11 @@ class Engine:
         num_new_slots = slots[-1] + 1 - len(self._running)
         self._running += [None] * num_new_slots  # none if negative
         for index, slot in enumerate(slots, start=first):
-            self._running[slot] = Running(request, index, self._step, [(0, self.version)])
+            versions = [(0, self.version)]
+            self._running[slot] = Running(request, index, self._step, versions)
         seeds = request.seeds[first : request.started]
-        self._state.start(slots, request.sampling, len(request.prompt), request.limit, seeds)
+        prompt_length = len(request.prompt)
+        self._state.start(slots, request.sampling, prompt_length, request.limit, seeds)
 
     def _compact(self) -> None:
         """Move the last sequences into free slots, so that the slots in use come first."""
@@ -281,12 +281,14 @@ class Engine:
         """The logits ``[running, vocab]`` of the next tokens; new slots get their prompt's cache."""
         running = [sequence for sequence in self._running if sequence]
         decoding = [slot for slot, sequence in enumerate(running) if sequence.first_step < self._step]
-        rows = max(decoding) + 1 if decoding else 0  # new slots in between are computed for nothing
+        # New slots in between are computed for nothing.
+        rows = max(decoding, default=-1) + 1
         if rows and self._fixed_rows:
             rows = self._slots
         span = max(sequence.length(self._step) for sequence in running)
         newest = self._state.newest[:rows]
-        positions = self._state.position[:rows].clamp(max=span - 1)  # those of unused slots may lie beyond the cache
+        # Those of unused slots may lie beyond the cache.
+        positions = self._state.position[:rows].clamp(max=span - 1)
 
         uncomputed = [request for request, _ in starting if request.prefix is None]
         prompts = []

@@ -95,7 +95,8 @@ def _inverted(masses: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     mass = exact.gather(1, index)
     # The index begins at cumulative - mass. Rounding may give a fraction below 0 or 1 itself.
     fraction = (target - cumulative.gather(1, index) + mass) / mass
-    return index[:, 0], fraction[:, 0].clamp(0.0, BELOW_ONE)
+    in_range = fraction.clamp(0.0, BELOW_ONE)
+    return index[:, 0], in_range[:, 0]
 
 
 class SlotState:

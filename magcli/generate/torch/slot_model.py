@@ -143,8 +143,9 @@ class SlotModel:
         new_tokens: list[int] = []
         new_positions = []
         for prompt in prompts:
-            new_tokens += prompt.tokens[prompt.num_past :]
-            new_positions.append(torch.arange(prompt.num_past, len(prompt.tokens), device=self.device))
+            first_new = prompt.num_past
+            new_tokens += prompt.tokens[first_new:]
+            new_positions.append(torch.arange(first_new, len(prompt.tokens), device=self.device))
         slot_rows = torch.arange(num_slots, device=self.device)
         # The last token of each prompt, counted over the whole row.
         last_rows = num_slots - 1 + torch.tensor(lengths, device=self.device).cumsum(0)
@@ -192,7 +193,8 @@ class SlotModel:
         """The layout of a pass, with room in the cache; ``span`` is rounded up, ``lengths`` are those of prompts."""
         block = BLOCK if self._deterministic else None
         multiple = block or SPAN_MULTIPLE
-        span = -(-span // multiple) * multiple
+        num_multiples = -(-span // multiple)  # rounded up
+        span = num_multiples * multiple
         self.cache.grow(span)
 
         # A slot sees the positions up to its newest token.

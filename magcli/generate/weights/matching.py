@@ -171,7 +171,8 @@ def _folder() -> Path:
 def _write(path: Path, weights: Weights, dtype: torch.dtype | None) -> None:
     tensors = {}
     for name, tensor in untied(weights).items():
-        tensors[name] = tensor.to(sent_type(tensor, dtype)).contiguous()
+        cast = tensor.to(sent_type(tensor, dtype))
+        tensors[name] = cast.contiguous()
     try:
         save_file(tensors, path)
     except (OSError, SafetensorError) as error:

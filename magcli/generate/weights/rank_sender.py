@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from magcli.cluster.meeting import free_port, joined_store
+from magcli.cluster.tasks import in_thread
 from magcli.errors import first_line
 from magcli.generate.types import Digests
 from magcli.generate.weights.digest import PendingDigests
@@ -189,24 +190,18 @@ def _connected(store: Any, meeting: Meeting, device: torch.device) -> Any:
     port = free_port(host)
     # The driver waits for this key, and tells the engine.
     store.set(ADDRESS, f"{host} {port}")
-    results: list[Any] = []
     from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
 
-    def connect() -> None:
-        try:
-            torch.cuda.set_device(device)
-            results.append(stateless_init_process_group(host, port, TRAINER_RANK, meeting.world_size, device))
-        except Exception as error:
-            results.append(error)
+    def connect() -> Any:
+        torch.cuda.set_device(device)
+        return stateless_init_process_group(host, port, TRAINER_RANK, meeting.world_size, device)
 
-    threading.Thread(target=connect, name="magcli-connect", daemon=True).start()
-    _wait_for(store, lambda: bool(results), NCCL_SECONDS)
-    result = results[0]
-    if isinstance(result, Exception):
-        raise result
-    if result.disabled:
+    connecting = in_thread(connect, "magcli-connect")
+    _wait_for(store, connecting.done, NCCL_SECONDS)
+    communicator = connecting.result()
+    if communicator.disabled:
         raise ConnectionError("vLLM finds no NCCL (or VLLM_DISABLE_PYNCCL is set)")
-    return result
+    return communicator
 
 
 def _wait_until_ready(store: Any, meeting: Meeting) -> None:

@@ -42,7 +42,7 @@ class TurnRenderer:
     @cached_property
     def shows_tools(self) -> bool:
         """Whether the template shows the results of tools."""
-        result = {"role": TOOL, "content": PROBES[3]} | _result_of(0, TOOL)
+        result = {"role": TOOL, "content": PROBES[3]} | _result_of(TOOL)
         try:
             return PROBES[3] in render_text(self.tokenizer, [*self._question(), self._answer([result]), result])
         except DataError:
@@ -91,7 +91,7 @@ class TurnRenderer:
             DataError: it rejects them.
         """
         question = self._question()
-        reply = {"role": role, "content": PROBES[3]} | _result_of(0, role)
+        reply = {"role": role, "content": PROBES[3]} | _result_of(role)
         turns = [*question, self._answer([reply]), reply, self._answer([reply]), reply]
         # Of the conversation as it grows, from the question alone to all turns.
         texts = [self._beginning(turns[:length]) for length in range(len(question), len(turns) + 1)]
@@ -157,8 +157,9 @@ def _call(number: int, result: Turn) -> Turn:
     return {"type": "function", "id": result.get("tool_call_id") or call_id(number), "function": function}
 
 
-def _result_of(number: int, role: str) -> dict[str, str]:
-    return {"name": "probe", "tool_call_id": call_id(number)} if role == TOOL else {}
+def _result_of(role: str) -> dict[str, str]:
+    """What a reply of a tool has besides: the name of the tool and the first call."""
+    return {"name": "probe", "tool_call_id": call_id(0)} if role == TOOL else {}
 
 
 def call_id(number: int) -> str:

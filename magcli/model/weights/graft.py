@@ -130,9 +130,9 @@ def _misfit(part: Mapping[str, Shaped], prefix: str, vlm: Mapping[str, Stored]) 
     counterpart = vlm.get(renamed)
     if counterpart is None:
         return f"the vision-language model has no tensor {renamed} for the text model's {name}"
-    shape, other = list(part[name].shape), list(counterpart.shape)
-    shapes = f"{shape}, but {counterpart.name} of the vision-language model is {other}"
-    return f"the text model's {name} is {shapes}: it is not this model's text model"
+    shape = list(part[name].shape)
+    other = f"{counterpart.name} of the vision-language model is {list(counterpart.shape)}"
+    return f"the text model's {name} is {shape}, but {other}: it is not this model's text model"
 
 
 def _check_covered(prefix: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -> None:

@@ -40,9 +40,10 @@ from magcli.model.weights.tensors import (
     Entry,
     Stored,
     blocks,
-    packed_header,
+    has_weights,
     raw_blocks,
     stored_tensors,
+    write_file,
 )
 
 if TYPE_CHECKING:
@@ -100,10 +101,8 @@ def open_original(
     folder = local_folder(name, [*PATTERNS, SINGLE, INDEX, "model-*.safetensors"])
     files: Settings = read_settings(folder)
     require_config(files, name)
-    is_sharded = (folder / INDEX).is_file()
-    has_weights = is_sharded or (folder / SINGLE).is_file()
-    stored = stored_tensors(folder) if has_weights and not from_scratch else {}
-    index = (folder / INDEX).read_bytes() if stored and is_sharded else None
+    stored = stored_tensors(folder) if has_weights(folder) and not from_scratch else {}
+    index = (folder / INDEX).read_bytes() if stored and (folder / INDEX).is_file() else None
     if chat_template:
         files = with_template(files, chat_template)
     files = with_ends(files, ends)
@@ -316,11 +315,7 @@ def _entry(name: str, source: Source, kind: str, dtype: SaveDtype) -> Entry:
 def _write_weights(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype, folder: Path) -> None:
     plan = _plan(tensors, original, dtype)
     for file, entries in plan.items():
-        header, _ = packed_header([entry for entry, _ in entries], {"format": "pt"})
-        with (folder / file).open("wb") as out:
-            out.write(header)
-            for entry, source in entries:
-                out.writelines(_values(entry, source))
+        write_file(folder / file, [(entry, _values(entry, source)) for entry, source in entries])
     if len(plan) > 1 or original.index is not None:
         (folder / INDEX).write_bytes(_index(plan, original.index))
 
@@ -331,10 +326,15 @@ def _values(entry: Entry, source: Source) -> Iterator[memoryview | bytearray]:
         yield from raw_blocks(source, BLOCK)
         return
     # In blocks, so that no tensor is in memory twice as a whole.
-    parts = blocks(source) if isinstance(source, Stored) else torch.split(source.detach().reshape(-1), BLOCK)
+    if isinstance(source, Stored):
+        parts = blocks(source)
+    else:
+        flat = source.detach().reshape(-1)
+        parts = iter(torch.split(flat, BLOCK))
     for part in parts:
         cast = part.to(FLOATS[entry.kind]) if entry.kind in FLOATS else part
-        yield cast.contiguous().cpu().view(torch.uint8).numpy().data
+        on_cpu = cast.contiguous().cpu()
+        yield on_cpu.view(torch.uint8).numpy().data
 
 
 def _index(plan: Plan, original: bytes | None) -> bytes:

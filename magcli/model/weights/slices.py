@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from magcli.model.weights import graft
 from magcli.model.weights.peft import ADAPTER_CONFIG
-from magcli.model.weights.tensors import FLOATS, INDEX, SINGLE, Stored, stored_tensors
+from magcli.model.weights.tensors import FLOATS, Stored, has_weights, stored_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def has_slices(model: "Model") -> bool:
     """Whether ranks can read slices of a model, as far as it is known without downloading weights."""
-    if not model.is_local or not _has_weights(model):
+    if not model.is_local or not has_weights(model.folder):
         return _is_loaded_as_stored(model)
     return bool(sliced_tensors(model))
 
@@ -31,7 +31,7 @@ def sliced_tensors(model: "Model") -> dict[str, Stored]:
     Raises:
         DataError: a file is damaged.
     """
-    if not _is_loaded_as_stored(model) or not _has_weights(model):
+    if not _is_loaded_as_stored(model) or not has_weights(model.folder):
         return {}
     if (model.folder / ADAPTER_CONFIG).exists():
         return {}
@@ -57,10 +57,6 @@ def own_tensors(model: "PreTrainedModel") -> "dict[str, Tensor]":
     # A tied parameter is listed under its first name only, but is in the state dict under all of them.
     first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
     return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name in first_names}
-
-
-def _has_weights(model: "Model") -> bool:
-    return (model.folder / SINGLE).is_file() or (model.folder / INDEX).is_file()
 
 
 def _is_loaded_as_stored(model: "Model") -> bool:

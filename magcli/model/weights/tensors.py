@@ -162,6 +162,7 @@ def _stored(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Stor
     begin, end = entry["data_offsets"]
     shape = tuple(map(int, entry["shape"]))
     stored = Stored(name, file, entry["dtype"], shape, start + begin, start + end)
+    # Other types are only copied: their sizes may be those of a quantisation.
     if stored.kind not in FLOATS:
         return stored
     num_bytes = end - begin
@@ -255,6 +256,20 @@ def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tupl
     return packed, in_file
 
 
+def write_file(file: Path, tensors: Sequence[tuple[Entry, Iterable[memoryview | bytearray]]]) -> None:
+    """Write a file of weights: the entry of each tensor and its bytes, in parts that are made as they are written."""
+    header, _ = packed_header([entry for entry, _ in tensors], {"format": "pt"})
+    with file.open("wb") as out:
+        out.write(header)
+        for _, parts in tensors:
+            out.writelines(parts)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a model folder has weights: one file of them, or an index of several."""
+    return (folder / SINGLE).is_file() or (folder / INDEX).is_file()
+
+
 def copy_weights(source: Path, target: Path, kind: str | None) -> None:
     """Copy a model's weights into another folder: byte by byte, or with all floats converted to ``kind``.
 
@@ -290,12 +305,11 @@ def copy_index(source: Path, target: Path) -> None:
 
 def _rewrite(file: Path, target: Path, kind: str) -> None:
     """Convert the floats of one file."""
-    tensors = read_header(file)
-    header, _ = packed_header([_entry(stored, kind) for stored in tensors], {"format": "pt"})
-    with target.open("wb") as out:
-        out.write(header)
-        for stored in tensors:
-            out.writelines(_cast(stored, kind) if stored.kind in FLOATS else raw_blocks(stored, BLOCK))
+    tensors: list[tuple[Entry, Iterator[memoryview | bytearray]]] = []
+    for stored in read_header(file):
+        parts = _cast(stored, kind) if stored.kind in FLOATS else raw_blocks(stored, BLOCK)
+        tensors.append((_entry(stored, kind), parts))
+    write_file(target, tensors)
 
 
 def _entry(stored: Stored, kind: str) -> Entry:
@@ -305,7 +319,7 @@ def _entry(stored: Stored, kind: str) -> Entry:
     return Entry(stored.name, stored.kind, stored.shape, stored.end - stored.begin)
 
 
-def _cast(stored: Stored, kind: str) -> Iterator[memoryview]:
+def _cast(stored: Stored, kind: str) -> Iterator[memoryview | bytearray]:
     for values in blocks(stored):
         yield finite_cast(values, stored, kind).view(torch.uint8).numpy().data
 
