@@ -114,12 +114,10 @@ class Mailbox:
 class Member:
     """This end of a mailbox: a process of the cluster and what it says. Open it with ``Member.start``."""
 
-    def __init__(self, actor: Any, what: str, host: str, process: int, node: str) -> None:
+    def __init__(self, actor: Any, what: str, location: Location) -> None:
         self._actor = actor
-        self.process = process
-        self.host = host
-        self.node = node
-        self.name = f"{what} process {process} on {host}"
+        self.host, self.process, self.node = location
+        self.name = f"{what} process {self.process} on {self.host}"
         """Its name in messages."""
 
     @classmethod
@@ -151,8 +149,8 @@ class Member:
         async def create() -> Any:
             return actor_class.remote(kind.surroundings)
 
-        actor, (host, process, node) = await placed(create, cluster, kind, say)
-        member = cls(actor, kind.what, host, process, node)
+        actor, location = await placed(create, cluster, kind, say)
+        member = cls(actor, kind.what, location)
         async with killed_unless_open(actor, member.name, kind), member._hearing(heard):
             await actor.open.remote(pickle.dumps(open_endpoint))
         return member
@@ -272,7 +270,7 @@ async def placed(
 async def _location_of(actor: Any, cluster: Cluster, kind: ProcessKind, say: Callable[[str], None]) -> Location:
     """Wait until Ray has room for an actor and started it there; says every 30 seconds what is missing."""
     # One call for the whole wait: ``asyncio.wait`` does not cancel it when its time is over.
-    answer = asyncio.ensure_future(_awaited(actor.where.remote()))
+    answer = asyncio.ensure_future(actor.where.remote())
     try:
         while True:
             done, _ = await asyncio.wait({answer}, timeout=WAITING_SECONDS)
@@ -283,7 +281,3 @@ async def _location_of(actor: Any, cluster: Cluster, kind: ProcessKind, say: Cal
             say(f"waiting for {kind.resources} on one node for the {kind.what}; the cluster has {free} free")
     finally:
         answer.cancel()
-
-
-async def _awaited(reference: Any) -> Any:
-    return await reference

@@ -81,6 +81,7 @@ class Cluster:
                 float(node["Resources"].get("GPU", 0.0)),
             )
             for node in ray.nodes()
+            # Ray also lists the nodes that it has lost.
             if node["Alive"]
         ]
         if self.is_local and not alive:
@@ -182,13 +183,15 @@ def _places(nodes: Sequence[Node], resources: Resources, beside: Sequence[Demand
 def _without(nodes: Sequence[Node], demand: Demand) -> list[Node]:
     """The nodes with what is left of them beside these processes, each where there is room, the first nodes first."""
     left = []
-    each = demand.resources
+    resources = demand.resources
     unplaced = demand.number
     for node in nodes:
         # As many as there is room for; the others go to the next nodes.
-        here = min(unplaced, _fitting(node, each))
+        here = min(unplaced, _fitting(node, resources))
         unplaced -= here
-        left.append(replace(node, cpus=node.cpus - here * each.cpus, gpus=node.gpus - here * each.gpus))
+        cpus = node.cpus - here * resources.cpus
+        gpus = node.gpus - here * resources.gpus
+        left.append(replace(node, cpus=cpus, gpus=gpus))
     return left
 
 

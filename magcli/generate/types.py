@@ -208,6 +208,7 @@ def tokens_left(prompt: Sequence[int], sampling: Sampling, context: int, vocabul
     Raises DataError for an empty prompt or an id outside of the vocabulary, PromptTooLong for one that fills the
     context, and UsageError for a sampling parameter that is out of range.
     """
+    # top_p 0 would keep no token at all.
     can_truncate = 0 < sampling.top_p <= 1 and sampling.top_k >= 0
     if sampling.max_tokens < 1 or sampling.temperature < 0 or not can_truncate:
         raise UsageError(f"invalid {sampling}: needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0")

@@ -122,6 +122,7 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     options = {} if plain else {"mistral_format": False}
     kind = getattr(transformers, plain or "AutoTokenizer")
     tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, **local_and_safe, **options)
+    # A processor's template is the one to use where the tokenizer has none.
     if tokenizer.chat_template is None:
         tokenizer.chat_template = _processor_template(name)
     return tokenizer
@@ -136,6 +137,7 @@ def _processor_template(name: str) -> str | None:
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
+    # The file belongs to a processor, and is an object with this one key.
     template = (read_json(Path(file)) or {}).get("chat_template") if file else None
     return template if isinstance(template, str) else None
 
@@ -149,6 +151,7 @@ def load_model(
     weights are randomly initialized from ``seed``, the same on every device and for every ``dtype``.
     """
     prepare_device(device)
+    # None for a model that is its own text model.
     whole = nested_config(name)
     _check_supported(name, whole)
     if whole is not None and from_scratch:
@@ -207,6 +210,7 @@ def load_vision_model(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
         model = transformers.AutoModelForImageTextToText.from_pretrained(name, dtype=dtype, **_loading(name))
+        # Some processors have only the image part.
         if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
             raise EnvironmentFault(
                 f"model {name}: its processor has no chat template; use an instruct model or add one"
@@ -286,6 +290,7 @@ def local_folder(name: str, patterns: Sequence[str] = MODEL_FILES) -> Path:
         return Path(name)
     with quiet_transformers(), _explained(name):
         return Path(
+            # Only what transformers reads: repositories often have the same weights in several layouts.
             snapshot_download(
                 name,
                 local_files_only=_local_only(name),
@@ -337,10 +342,12 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
         advice = adapter_advice(folder) or f"is not a model folder: {needs}"
         raise EnvironmentFault(f"{folder} {advice}")
     if weights:
+        # Raises if it is damaged.
         read_json(folder / INDEX)  # some readers prefer a file of all weights to it
     digests = setting_digests(folder, weights=weights)
     if weights:
         digests |= weight_digests(folder)
+    # Names too, so that files cannot change places; the zero byte stands in no name.
     return hash_text("".join(f"{name}\0{digest}\0" for name, digest in digests.items()))
 
 
@@ -371,6 +378,7 @@ def one_line(error: BaseException) -> str:
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Suppress transformers' progress bars and notices; errors are raised anyway."""
+    # Both are settings of the process, so they are put back.
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -392,6 +400,7 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except MagError:
         raise
+    # MemoryError and torch's error for it have a message of their own.
     except Exception as error:
         raise limits.exhausted(error) or EnvironmentFault(_reason(name, error)) from error
 

@@ -43,6 +43,7 @@ class Model:
         return cls(str(name), template or ChatTemplate(), tuple(stop))
 
     def __reduce__(self) -> tuple[type["Model"], tuple[str, ChatTemplate, tuple[str, ...]]]:
+        # A copy in another process reads the model anew: what was read here may be large.
         return Model, (self.name, self.template, self.stop)
 
     def with_template(self, template: ChatTemplate) -> "Model":
@@ -61,6 +62,7 @@ class Model:
     @property
     def is_local(self) -> bool:
         """Whether the model is a folder of this machine."""
+        # The empty path is the working directory.
         return self.name != "" and Path(self.name).is_dir()
 
     @property
@@ -143,12 +145,14 @@ class Model:
         A checkpoint may lack a head that is tied to the embeddings.
         """
         places = self.text_places
+        # A head that is tied may be stored, too: it has the same parameter as the embeddings.
         return {places[name]: tensor for name, tensor in stored.items() if name in places} if places else stored
 
     @property
     def widths(self) -> tuple[int, int]:
         """The hidden size and the intermediate size."""
         hidden = int(self.text_config.hidden_size)
+        # Where a configuration has no width, four times the hidden size is the usual one.
         return hidden, getattr(self.text_config, "intermediate_size", None) or 4 * hidden
 
     @property
@@ -167,6 +171,7 @@ class Model:
     def generation_config(self) -> Any:
         """The generation config, of which only ``eos_token_id`` is certain to be there."""
         if self.plain:
+            # What ``end_tokens`` asks of it, without importing transformers.
             return SimpleNamespace(eos_token_id=end_token(Path(self.name)))
         from magcli.model.load import load_generation_config
 
@@ -180,6 +185,7 @@ class Model:
     @cached_property
     def thoughts(self) -> ThoughtForm:
         """The form in which it writes its thoughts; that of a server is the template's choice or the recipe's."""
+        # A server's tokenizer is not known here.
         if self.is_url:
             return form_named(self.template.thoughts) if self.template.thoughts else THINK
         return thought_form(self.tokenizer)

@@ -177,6 +177,7 @@ def _window(mask_function: MaskFunction, local_size: int | None) -> int | None:
     if torch.equal(seen, earlier):
         return None
     if local_size is not None:
+        # A chunked mask hides other tokens than a window of its size: see ``row``.
         in_window = earlier & (columns > row - local_size)
         if torch.equal(seen, in_window):
             return local_size

@@ -45,6 +45,7 @@ def setting_paths(folder: Path) -> list[Path]:
 
 def code_paths(folder: Path) -> list[Path]:
     """The Python files that a model's configuration names as its own code; without ``auto_map`` there are none."""
+    # Without ``auto_map`` transformers loads none of them.
     names_code = any(b'"auto_map"' in file.read_bytes() for file in folder.glob("*config.json"))
     return sorted(folder.glob("*.py")) if names_code else []
 
@@ -119,6 +120,7 @@ def declared_dtype(config: bytes) -> str | None:
 def with_ends(files: Settings, ends: Collection[int]) -> Settings:
     """The files with a generation config that has all of these end tokens; unchanged if it has them already."""
     config = json.loads(files[CONFIG])
+    # Without a generation config the ends are those of the model's configuration.
     content = json.loads(files[GENERATION]) if GENERATION in files else config
     listed = content.get("eos_token_id")  # one id, several or none
     if listed is None:

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from magcli.model.model import Model
 
 
@@ -67,7 +65,8 @@ def shape_of(model: "Model") -> ModelShape:
     for parameter in outline.parameters():  # a tied one comes once
         all_weights += parameter.numel()
         if id(parameter) not in outside:
-            linear_weights += _matrix_size(parameter)
+            # Biases and norms are vectors; experts are stacked matrices.
+            linear_weights += parameter.numel() if parameter.ndim > 1 else 0
     return ModelShape(
         hidden=hidden,
         inner=_active_inner(config, hidden),
@@ -80,11 +79,6 @@ def shape_of(model: "Model") -> ModelShape:
         linear=linear_weights,
         tied=bool(getattr(config, "tie_word_embeddings", False)),
     )
-
-
-def _matrix_size(parameter: "nn.Parameter") -> int:
-    """The number of weights of a matrix, or of the stacked matrices of experts; 0 for biases and norms."""
-    return parameter.numel() if parameter.ndim > 1 else 0
 
 
 def _active_inner(config: Any, hidden: int) -> int:

@@ -76,6 +76,7 @@ def drop_reason(
     """
     if not rewards:
         raise MagError("a group needs at least one completion")
+    # The order of ``UNGRADED`` decides which reason is named.
     for ungraded in UNGRADED:
         if ungraded in reasons:
             return ungraded
@@ -83,6 +84,7 @@ def drop_reason(
         return None
     if by == "reward":
         return None if max(rewards) - min(rewards) > EQUAL else "same-reward"
+    # One of each is enough: then advantages differ from 0.
     if any(correct) and not all(correct):
         return None
     return "all-right" if all(correct) else "all-wrong"

@@ -118,6 +118,7 @@ class Checkpointing:
         """Write the weights for the landscape and a checkpoint if they are due; whether the checkpoint was."""
         trainer.controller.check_save()
         self.save_trajectory(trainer)
+        # The last checkpoint is written by ``finish``.
         is_due = trainer.done % self.checkpoint_every == 0 and trainer.done < trainer.updates
         if is_due:
             self.save(trainer)

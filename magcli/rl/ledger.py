@@ -149,6 +149,7 @@ def _checked(events: Iterable[dict[str, Any]], path: Path) -> Iterator[dict[str,
 def by_group(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Each event once for every group that it names."""
     for event in events:
+        # A line names one group or those of an update.
         for group in event.get("groups") or [event["group"]]:
             yield group, event
 

@@ -177,6 +177,7 @@ def chart(name: str, text: str, points: Sequence[float | None], width: int, heig
     span = f"{_short(min(values))} to {_short(max(values))}" if values else ""
     if title.cell_len + 2 + len(span) <= width:
         title.append(span.rjust(width - title.cell_len), style="dim not bold")
+    # All lines of a chart are equally wide, so that charts can stand side by side.
     title.truncate(width, pad=True)
     return [title, *(Text(line, style="cyan") for line in braille(points, width, height))]
 

@@ -109,6 +109,7 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
     rollouts = [rollout for group in sampled for rollout in group.rollouts]
     lengths = [rollout.num_generated for rollout in rollouts]
     return {
+        # Of all that was sampled: groups that train are a choice, which the policy did not make.
         "reward": _mean(totals),
         "reward_min": min(totals, default=None),
         "reward_max": max(totals, default=None),
@@ -241,6 +242,7 @@ def summary(line: Line) -> str:
 
 def _quantiles(name: str, values: Tensor, shares: Sequence[float]) -> Mapping[str, float]:
     """Nearest-rank quantiles ``NAME_p50``; ``torch.quantile`` refuses more than 16M values."""
+    # Nearest rank: a value that occurs, and exact for any number of values.
     ascending = values.sort().values
     last = len(ascending) - 1
     return {f"{name}_p{round(100 * share):02d}": ascending[round(share * last)].item() for share in shares}
@@ -290,38 +292,38 @@ class Limits:
 LIMITS = Limits()
 
 
-def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
+def stop_reason(lines: Sequence[Line]) -> str | None:
     """Why a run should stop after the last of these lines, oldest first, or None."""
     rules = (
-        (mismatch_fault, limits.mismatch_updates),
-        (sampled_mismatch_fault, limits.mismatch_updates),
-        (unstopped_fault, limits.unstopped_updates),
-        (cut_fault, limits.updates),
-        (non_diverse_fault, limits.updates),
+        (mismatch_fault, LIMITS.mismatch_updates),
+        (sampled_mismatch_fault, LIMITS.mismatch_updates),
+        (unstopped_fault, LIMITS.unstopped_updates),
+        (cut_fault, LIMITS.updates),
+        (non_diverse_fault, LIMITS.updates),
     )
     for rule, updates in rules:
         # All of the last updates have to fail: one bad batch is chance.
-        faults = [rule(line, limits) for line in lines[-updates:]]
+        faults = [rule(line) for line in lines[-updates:]]
         has_enough_lines = len(faults) == updates
         if has_enough_lines and all(faults):
             return f"in {updates} consecutive updates: {faults[-1]}"
     return None
 
 
-def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def mismatch_fault(line: Line) -> str | None:
     """Why a ``mismatch_summary`` shows that the engine samples from another distribution, or None.
 
     Before the first update this alone is a reason to stop, because training cannot have caused it.
     """
-    if line.get("mismatch_tokens", 0) < limits.mismatch_tokens:
+    if line.get("mismatch_tokens", 0) < LIMITS.mismatch_tokens:
         return None
     median, tail = line["mismatch_p50"], line["mismatch_p99"]
-    if not _exceeds(median, limits.mismatch_p50) and not _exceeds(tail, limits.mismatch_p99):
+    if not _exceeds(median, LIMITS.mismatch_p50) and not _exceeds(tail, LIMITS.mismatch_p99):
         return None
     return (
         f"engine and trainer at equal weights: the log-probs of {line['mismatch_tokens']:,} tokens differ by "
-        f"{_text(median)} in the median (limit {limits.mismatch_p50:g}), {_text(tail)} at the 99th percentile (limit "
-        f"{limits.mismatch_p99:g}); check the engine; one in bf16 differs less with --dtype fp32 (and --restart)"
+        f"{_text(median)} in the median (limit {LIMITS.mismatch_p50:g}), {_text(tail)} at the 99th percentile (limit "
+        f"{LIMITS.mismatch_p99:g}); check the engine; one in bf16 differs less with --dtype fp32 (and --restart)"
     )
 
 
@@ -336,10 +338,10 @@ def with_probe(line: Line, delivered: Line) -> dict[str, Any]:
     return renamed | dict(delivered)
 
 
-def sampled_mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def sampled_mismatch_fault(line: Line) -> str | None:
     """``mismatch_fault`` of the mismatch on the tokens of an update's batch."""
     sampled = {name.removeprefix(SAMPLED): value for name, value in line.items() if name.startswith(SAMPLED)}
-    return mismatch_fault(sampled, limits)
+    return mismatch_fault(sampled)
 
 
 def mismatch_text(line: Line) -> str:
@@ -353,18 +355,18 @@ def mismatch_text(line: Line) -> str:
     )
 
 
-def cut_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def cut_fault(line: Line) -> str | None:
     """Why an update shows that hardly any completion ends by itself, or None."""
     share = line["cut_share"]
-    if share is None or share < limits.cut_share:
+    if share is None or share < LIMITS.cut_share:
         return None
     return f"{100 * share:.1f} % of completions reach the token limit; increase --max-tokens, or run SFT first"
 
 
-def unstopped_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def unstopped_fault(line: Line) -> str | None:
     """Why an update shows that completions run on beyond an end token that does not stop them, or None."""
     share, token = line["cut_share"], line.get("unused_end")
-    if share is None or share < limits.unstopped_share or not token:
+    if share is None or share < LIMITS.unstopped_share or not token:
         return None
     return (
         f"{100 * share:.1f} % of completions reach the token limit, and {token} stands inside "
@@ -389,7 +391,7 @@ def unused_end(rollouts: Sequence[Rollout], unused: Mapping[int, str]) -> dict[s
     return {"unused_end": unused[token], "unused_end_share": count / len(truncated)}
 
 
-def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def non_diverse_fault(line: Line) -> str | None:
     """Why an update shows that nearly all groups have zero advantage, or None."""
     by_reason: Counter[str] = Counter()
     for reason, count in line["groups_dropped"].items():
@@ -398,11 +400,12 @@ def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     non_diverse = by_reason.total()
     # Groups whose grading failed say nothing about the problems.
     graded = line["groups_trained"] + non_diverse
-    if not graded or non_diverse < limits.non_diverse_share * graded:
+    if not graded or non_diverse < LIMITS.non_diverse_share * graded:
         return None
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in by_reason.most_common())
     text = f"{non_diverse:,} of {graded:,} groups had zero advantage ({reasons})"
     low, high = line.get("reward_min"), line.get("reward_max")
+    # Lines of runs without graded completions have no range.
     if low is None:
         return f"{text}; use other problems"
     return f"{text}; rewards were {low:g} to {high:g}: {_non_diverse_advice(by_reason)}"

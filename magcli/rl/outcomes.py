@@ -61,6 +61,7 @@ class GroupOutcomes:
     def add(self, group: Group) -> None:
         """Count a finished group."""
         right = sum(reward.correct for reward in group.rewards)
+        # A custom reward may train groups in which nothing counts as right.
         is_solved = right > 0 or group.dropped is None
         self.completions += len(group.rewards)
         self.right += right
@@ -68,6 +69,7 @@ class GroupOutcomes:
         self._note_error(group)
         if group.dropped is None:
             self.admitted += 1
+            # A group that trains ends the streak of those that do not.
             self._rejected.clear()
             self._rewards = RewardRange()
         else:

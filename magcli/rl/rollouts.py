@@ -114,6 +114,7 @@ class GroupSampler:
             rollouts=tuple(completion.rollout for completion in done),
             texts=tuple(completion.text for completion in done),
             rewards=tuple(rewards),
+            # Decided at once, so that the scheduler knows how many groups can train.
             dropped=drop_reason_of(rewards, by=self.diverse_by),
             temperature=temperature,
             messages=tuple(completion.messages for completion in done) if is_episode else (),

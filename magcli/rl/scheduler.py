@@ -76,6 +76,7 @@ class RolloutScheduler:
         self.synchronous = schedule.synchronous
         self.generates_during_updates = schedule.generates_during_updates
         self.clock = clock
+        # One batch for the next update; where generation goes on meanwhile, one more.
         max_queued = 2 if schedule.generates_during_updates else 1
         self.admission = Admission(
             sampler.group_size, schedule.staleness, schedule.updates, max_queued, version=self.version
@@ -94,6 +95,7 @@ class RolloutScheduler:
         self._taken: list[int] = []
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
+        # Last, since it uses everything above.
         self._unfinished = self._restore()
 
     def _restore(self) -> list[int]:
@@ -180,6 +182,7 @@ class RolloutScheduler:
             return
         # What is more than the slots waits for one.
         running = min(self.admission.in_flight + self.evaluating, self.sampler.engine.num_slots)
+        # Slots that wait do so for what the trainer waits for.
         idle: SlotState = "verifier" if self.trainer_state == "verifier" else "admission"
         self.utilization.slots(running, self._concurrency, idle, now)
 
@@ -255,6 +258,7 @@ class RolloutScheduler:
             nonlocal tokens_of_group
             tokens_of_group += rollout.num_generated
             self.generated_tokens += rollout.num_generated
+            # The ledger knows of groups only, not of their completions.
             is_last = self.admission.completion_ended(number)
             if is_last:
                 self.ledger.record(number, "generated", tokens=tokens_of_group, version=self.version)
@@ -292,6 +296,7 @@ class RolloutScheduler:
             self._refill()
         except Exception as error:
             self._failure = error
+        # Also after a failure, which ``next_batch`` raises.
         self._changed.set()
 
     def _settle(self, group: Group) -> None:

@@ -131,6 +131,7 @@ class RolloutStore:
             DataError: it is missing or damaged, or has other columns.
         """
         source = table.read(str(path))
+        # A table of another tool, or of another version.
         if source.schema.names not in (ROLLOUT.names, CUSTOM_ROLLOUT.names, EPISODE_ROLLOUT.names):
             raise DataError(f"{path} does not have the columns of rollouts")
         return groups_of(source.rows)
@@ -194,6 +195,7 @@ def groups_of(batches: Iterable[pa.RecordBatch]) -> list[Group]:
 
 def group_of(rows: Sequence[Mapping[str, Any]]) -> Group:
     """A group from its rows, one for each rollout in their order."""
+    # What belongs to the group is in each of its rows.
     first = rows[0]
     problem = {name: first[name] for name in PROBLEM.names}
     # The rollouts share one prompt instead of equal ones.

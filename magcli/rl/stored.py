@@ -54,6 +54,7 @@ class StoredRollouts:
         self.is_run = (path / "run.json").is_file()
         self._tables = tables_of(path) if self.is_run else [path]
         self._names = table.read(str(self._tables[0])).schema.names
+        # The columns of the first table are those of all: they are of one run.
         missing = [name for name in COLUMNS if name not in self._names]
         if missing:
             lacks = ", ".join(missing[:NAMED])
@@ -151,12 +152,14 @@ class StoredRollouts:
     def _check_order(self, updates: Sequence[Sequence[Mapping[str, Any]]], group_size: int) -> None:
         """Refuse updates out of order, and groups that are not whole or not together."""
         steps = [members[0]["step"] for members in updates]
+        # Groups that waited for an update have no step; a step twice means that its rows are apart.
         if None in steps or steps != sorted(set(steps)):
             raise DataError(f"rl: {self.path} cannot be replayed: its rows are not in the order of the column step")
         seen: set[int] = set()
         for members in updates:
             for number, rows in groupby(members, key=itemgetter("group")):
                 samples = [row["sample"] for row in rows]
+                # Advantages compare the completions of a group, so none may be missing.
                 is_whole = samples == list(range(group_size))
                 if number in seen or not is_whole:
                     raise DataError(

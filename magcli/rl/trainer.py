@@ -98,6 +98,7 @@ class Trainer:
         if self.controller.is_elsewhere:
             path, sent = self.controller.run([ShareWeights(dtype, self.weights_folder)] * self.controller.size)
             return WeightFile(path), sent
+        # Each parameter once; engines know which names are tied.
         tensors = untied(self.controller.weights(dtype))
         buffers = self.controller.facts.buffers
         parameters = {name: tensor for name, tensor in tensors.items() if name not in buffers}
@@ -318,6 +319,7 @@ class Learn:
             norms.append(norm)
             # The weights are now newer than the engine's, so the mismatch cannot be measured any more.
             version = None
+        # Micro-batches of ever new sizes leave gaps in the heap.
         state.freed.bound(host().usable)
         sent = [_sent_back(metrics) for metrics in micro_batches]
         wait_for(state.ranks.device)
@@ -328,6 +330,7 @@ class Learn:
 
         The forward pass of the first one computes them.
         """
+        # The first mini-batch is trained by the weights of before, so its own pass gives their log-probs.
         first, *later = self.batches
         if not self.objective.tis_cap:
             return [first, *later]

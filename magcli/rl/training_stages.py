@@ -176,6 +176,7 @@ def rewards(lines: Sequence[Line]) -> list[float]:
 
 def min_updates(stage: StageOptions) -> int:
     """The minimum number of updates of a stage."""
+    # A rule needs some lines to decide; without one a stage ends by its updates.
     least = {
         None: stage.updates or 0,
         "length-stalled": 2 * LENGTH_WINDOW,

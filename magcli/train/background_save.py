@@ -115,6 +115,7 @@ class BackgroundSaver:
         written = list(folder.glob(f"__{self._ranks.rank}_*"))  # named by rank: ``__0_0.distcp``
         if self._ranks.rank == 0:
             written.append(folder / INDEX)
+        # Each rank digests what it has written: the files are still in its page cache.
         own_digests = {file.relative_to(temp).as_posix(): checkpoint.digest(file) for file in written}
         digests: dict[str, Any] = {}
         for digests_of_rank in self._ranks.gather(own_digests, group=self._group):

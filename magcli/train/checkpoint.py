@@ -203,6 +203,7 @@ def _write_state(folder: Path, state: Mapping[str, Any], tokenizer: "PreTrainedT
 
 def write_manifest(folder: Path, shards: Mapping[str, Any]) -> None:
     """Write the last file of a checkpoint; ``shards`` are the digests of its shards by their names."""
+    # Written last, so a folder with a manifest is complete.
     files = {file.name: digest(file) for file in sorted(folder.iterdir()) if file.is_file()}
     (folder / MANIFEST).write_text(json.dumps({"files": {**files, **shards}}, indent=1), encoding="utf-8")
 

@@ -54,14 +54,11 @@ class Executor(Protocol):
 class OneProcess:
     """The only rank of a run."""
 
+    size = 1
+
     def __init__(self, device: str = "cpu") -> None:
         self._ranks = Ranks(device=torch.device(device))
         self.state: RankState | None = None
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return 1
 
     def open(self, open_state: OpenState, *, bf16: bool) -> None:
         """Load the state."""

@@ -88,6 +88,7 @@ class HeldWeights:
         PyTorch counts other changes of each tensor (``_version``), such as by a checkpoint.
         """
         versions = [parameter._version for parameter in self._parameters]
+        # All at once in a few kernels, and only if any has changed.
         if versions != self._versions:
             torch._foreach_copy_(self._copies, self._parameters)
             self._versions = versions

@@ -56,6 +56,7 @@ def load_shards(
     prepare_device(device)
     with freed_memory_returned(device):
         sharded = shard(_outline(model), ranks, bf16=bf16, checkpoint_activations=checkpoint_activations)
+        # Memory for the shards alone; what is in it comes from the files.
         sharded.to_empty(device=ranks.device)
         _read(sharded.model, stored, ranks)
         _compute_buffers(sharded.model)

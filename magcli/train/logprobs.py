@@ -96,6 +96,7 @@ def token_logprobs(
     targets = packed.input_ids[0, scored.tokens]
     if not isinstance(temperature, Tensor):
         temperature = torch.full((), temperature, device=hidden.device)
+    # A view: one temperature is not copied to each token.
     temperatures = temperature.expand(packed.num_tokens).index_select(0, scored.tokens)
 
     def score(head: Head, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -246,6 +247,7 @@ class _Score(torch.autograd.Function):
         with _float32(hidden):
             for part in _parts(0, rows, block):
                 if stored is None:
+                    # The buffer of one block serves all blocks in turn.
                     block_logits = logits[: part.stop - part.start]
                     _write_logits(hidden[part], factor, bias, temperature[part], plan.softcap, out=block_logits)
                 # The gradient takes the memory of the logits, a piece after that piece has been read.

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -100,7 +100,7 @@ def add_lora(model: "PreTrainedModel", *, rank: int, alpha: float, seed: int) ->
 
 def keep_stream_in_float32(model: "PreTrainedModel") -> None:
     """Keep frozen bf16 embeddings from making the residual stream bf16; autocast does so for float32 weights."""
-    model.get_input_embeddings().register_forward_hook(_in_float32)
+    model.get_input_embeddings().register_forward_hook(lambda module, inputs, output: output.float())
 
 
 def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
@@ -111,6 +111,7 @@ def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
 @contextmanager
 def adapters_off(model: nn.Module) -> Iterator[None]:
     """Inside the block the model computes what it did before LoRA; without adapters the block does nothing."""
+    # A list: the same layers are switched on again, whatever the block does.
     layers = list(adapted_layers(model).values())
     for layer in layers:
         layer.active = False
@@ -136,6 +137,7 @@ def merged_weights(model: nn.Module, *, dtype: torch.dtype | None = None, on_cpu
     weights = frozen_weights(model)
     for name, layer in adapted_layers(model).items():
         merged = layer.merged_weight()
+        # One by one, so that a GPU never has all merged weights besides the model.
         weights[f"{name}.weight"] = merged.to("cpu" if on_cpu else merged.device, dtype or merged.dtype)
     return weights
 
@@ -187,7 +189,3 @@ def read_adapter(folder: Path, model: "PreTrainedModel") -> None:
         raise DataError(f"{file} does not fit the adapters of this run: {min(different)} is missing or of another rank")
     for name, matrix in matrices.items():
         matrix.copy_(stored[name])
-
-
-def _in_float32(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-    return output.float()

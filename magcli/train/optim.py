@@ -38,6 +38,7 @@ def adamw(
     With ``offload_moments`` its moments are in host memory, where those of a model on the CPU are anyway.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    # Decay pulls weights towards 0, which is no natural value of a norm's scale.
     matrices = [parameter for parameter in trained if parameter.ndim > 1]
     vectors = [parameter for parameter in trained if parameter.ndim <= 1]
     groups: list[dict[str, Any]] = []
@@ -110,7 +111,9 @@ def clip(parameters: Iterable[nn.Parameter], *, max_norm: float) -> Tensor:
     """Scale the gradient to a norm of at most ``max_norm``; returns the norm before, over all ranks."""
     trained = list(parameters)
     gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
-    norm = _full(get_total_norm(gradients))
+    norm = get_total_norm(gradients)
+    if isinstance(norm, DTensor):  # each rank has only its part of the sum of squares
+        norm = norm.full_tensor()
     clip_grads_with_norm_(trained, max_norm, norm)
     return norm
 
@@ -118,8 +121,3 @@ def clip(parameters: Iterable[nn.Parameter], *, max_norm: float) -> Tensor:
 def autocast(device: torch.device, enabled: bool) -> torch.autocast:
     """A context in which matrix products run in bf16 if ``enabled``, else in float32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
-
-
-def _full(value: Tensor) -> Tensor:
-    """The full value of a tensor that may be sharded over the ranks."""
-    return value.full_tensor() if isinstance(value, DTensor) else value

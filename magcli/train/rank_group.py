@@ -47,24 +47,20 @@ class ClusterRanks:
         room: Room = ANY_ROOM,
     ) -> None:
         self._cluster = cluster
-        self._size = size
+        self.size = size
+        """Number of ranks."""
         self._setup = setup
         self._say = say
         self._room = room
         self._group: RankGroup | None = None
         self._one_command = threading.Lock()
 
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return self._size
-
     def open(self, open_state: OpenState, *, bf16: bool) -> None:
         """Start the ranks and load the state of each; errors as ``RankGroup.start``."""
         is_local = self._cluster.is_local
         self._group = RankGroup.start(
             self._cluster,
-            Demand("trainer ranks", self._size, Resources() if is_local else rank_resources(self._setup.device)),
+            Demand("trainer ranks", self.size, Resources() if is_local else rank_resources(self._setup.device)),
             partial(_open_rank, open_state, bf16, self._setup),
             surroundings=Surroundings(variables=self._variables()),
             say=self._say,
@@ -91,7 +87,7 @@ class ClusterRanks:
         if self._group is None:
             return
         try:
-            self._group.call([_release] * self._size)
+            self._group.call([_release] * self.size)
             self._finish_save(self._group)
         except RanksLost:
             pass  # of a group that has failed nobody is left
@@ -100,11 +96,11 @@ class ClusterRanks:
         self._group.close()
 
     def _finish_save(self, group: RankGroup) -> None:
-        if group.call([partial(_run, SaveEnded())] * self._size):
+        if group.call([partial(_run, SaveEnded())] * self.size):
             return
         self._say("waiting until the last checkpoint is written")
         # Asked in turns of a few seconds, within the time limit of a command.
-        while not group.call([partial(_run, SaveEnded(WAITING_SECONDS))] * self._size):
+        while not group.call([partial(_run, SaveEnded(WAITING_SECONDS))] * self.size):
             pass
 
     def _variables(self) -> dict[str, str]:

@@ -77,6 +77,7 @@ def plan_steps(lengths: Sequence[int], *, epochs: int, step_tokens: int, seed: i
         current: list[int] = []
         tokens = 0
         for index in order.tolist():
+            # The example that reaches the budget belongs to the step.
             current.append(index)
             tokens += lengths[index]
             if tokens >= step_tokens:
@@ -216,6 +217,7 @@ class SFTTrainer:
         started = time.monotonic()
         chosen = [self.examples[index] for index in self.steps[self.done]]
         lr = self.lr * optim.cosine(self.done, total=len(self.steps), warmup=self.warmup, floor=self.floor)
+        # Known before the split over ranks: every part of the loss has the same divisor.
         total = num_targets(chosen)
         commands = [TrainStep(batches, total, lr, self.max_norm, self.bf16) for batches in self._split(chosen)]
         loss, norm = self.controller.run(commands)
@@ -230,6 +232,7 @@ class SFTTrainer:
             "grad_norm": norm,
             "tokens": sum(len(example.tokens) for example in chosen),
             "target_tokens": sum(sum(example.mask) for example in chosen),
+            # A number, so that it can be a curve.
             "skipped": float(norm is None),
             "seconds": time.monotonic() - started,
         }

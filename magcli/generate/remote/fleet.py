@@ -72,15 +72,18 @@ class Fleet:
         self._replacements: dict[RemoteSampler, asyncio.Task[None]] = {}
         """The tasks that replace dead generators."""
         self._concurrency: int | None = None
+        # Holds the file of the newest weights until newer ones are there.
         self._shared_memory = ExitStack()
         self._newest: Weights | None = None
         self._ranks: RankSource | None = None
         """The trainer ranks that have sent the newest weights."""
         self.version = 0
         """The version of the weights that all members have."""
+        # One replacement or load at a time: both decide which weights a member has.
         self._replacing = asyncio.Lock()
         self._deaths = 0
         self._has_worked = False
+        # Totals of members that were replaced; without them the sums would fall.
         self._seconds_of_dead = 0.0
         self._load_seconds_of_dead = 0.0
         self.replaced = 0

@@ -62,6 +62,7 @@ class RemoteSampler:
         self._host = host
         self._broadcast = _broadcast_to(spec, self.ask_step, host) if spec.transfer == "broadcast" else None
         self._link: RankLink | None = None
+        # The version of the weights that a broadcast is bringing.
         self._coming = 0
         self._death: MagError | None = None
         self._listener = asyncio.create_task(self._listen())

@@ -167,6 +167,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(hidden, keys, bias=config.qkv_bias)
         self.v_proj = nn.Linear(hidden, keys, bias=config.qkv_bias)
         self.o_proj = nn.Linear(queries, hidden, bias=config.output_bias)
+        # Only Qwen3 has these norms.
         self.q_norm: nn.Module = nn.Identity()
         self.k_norm: nn.Module = nn.Identity()
         if config.qk_norm:

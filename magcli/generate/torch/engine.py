@@ -115,6 +115,7 @@ class Engine:
         self._context = context_length(model.config)
         self._ends = frozenset(ends)
         vocabulary = model.config.vocab_size
+        # Looked up on the device, so that a step waits for it only once.
         self._is_end = torch.zeros(vocabulary, dtype=torch.bool, device=model.device)
         self._is_end[[end for end in self._ends if end < vocabulary]] = True  # a tokenizer may have more tokens
         self._requests = count()
@@ -366,6 +367,7 @@ class Engine:
             tokens=tuple(tokens),
             logprobs=tuple(logprobs),
             versions=tuple(running.versions),
+            # An end token in the last column counts as an end.
             finish="stop" if tokens[-1] in self._ends else "length",
             seed=request.seeds[running.index],
         )

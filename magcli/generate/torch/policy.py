@@ -197,6 +197,7 @@ class TorchPolicy:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
+        # The first failure is the cause of the others.
         self._failure = self._failure or error
         for results in self._results.values():
             results.put_nowait(error)

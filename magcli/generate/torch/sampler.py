@@ -157,6 +157,7 @@ class SlotState:
         logprobs = log_distribution(logits, self.temperature[:rows])
         if truncated:
             logprobs = truncate(logprobs, self.top_p[:rows], self.top_k[:rows])
+        # Column ``made`` has the number that belongs to the next token.
         tokens, token_logprobs = draw(logprobs, self.uniforms[slots, column])
         self.tokens[slots, column] = tokens
         self.logprobs[slots, column] = token_logprobs

@@ -99,7 +99,7 @@ class VisionGenerator:
         if self._closed.is_set():
             raise MagError("the engine has been closed")
         start = inputs["input_ids"].shape[1]
-        # Only the generators of these devices are seeded and restored.
+        # ``fork_rng`` restores the generator of the CPU by itself, that of a GPU if it is named.
         cuda = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             torch.manual_seed(seed)

@@ -191,6 +191,7 @@ class VllmPolicy:
         self._outline, self._sender = spec.model.outline, sender
         self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
         self.thoughts = spec.model.thoughts
+        # On a GPU vLLM may have cut its length to what fits the cache.
         self._context = min(spec.model.context, engine.llm.model_config.max_model_len)
         self._model_context = spec.model.context
         self.sent_dtype: torch.dtype | None = None if spec.lora_rank else spec.torch_dtype
@@ -204,10 +205,12 @@ class VllmPolicy:
         self._names = count()
         self._requests: dict[str, RunningRequest] = {}
         self._results: set[Results] = set()
+        # One load at a time, and no sleep in between.
         self._loading = asyncio.Lock()
         self.sleeps = spec.sleeps
         """Whether it gives its memory back while the trainer works."""
         self._asleep_since: float | None = None
+        # Set while sequences may run.
         self._awake = asyncio.Event()
         self._awake.set()
         self._busy_seconds, self._busy_since = 0.0, 0.0

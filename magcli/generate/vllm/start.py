@@ -96,6 +96,7 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
         stack.enter_context(console.writing_to(terminal))
         stack.enter_context(_environment(spec, sockets))
         stack.enter_context(catch_warnings())
+        # Warnings of vLLM's imports in this process.
         simplefilter("ignore")
         show = stack.enter_context(console.waiting()).show if terminal else _ignore
         limit = spec.deadline if terminal else math.inf
@@ -203,6 +204,7 @@ def _settings(spec: Spec) -> dict[str, Any]:
     out, so it needs no tokenizer.
     """
     dtype = spec.torch_dtype
+    # Rounded logits would change every log-prob.
     head = torch.float32 if spec.exact_head else dtype
     placement = gpu_settings(spec) if spec.device.startswith("cuda") else cpu_settings(spec)
     return (

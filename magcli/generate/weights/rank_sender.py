@@ -123,7 +123,8 @@ class GlooEngine:
     """An engine over gloo: on CPUs, or the embedded one anywhere. That a connection breaks is noticed at once."""
 
     def __init__(self, store: Any, meeting: Meeting) -> None:
-        _wait_until_ready(store, meeting)
+        # Until all ranks of the engine are about to join: gloo would wait on for one that is gone.
+        _wait_for(store, lambda: all_ready(store, meeting.world_size), TIMEOUT.total_seconds())
         self._group = GlooGroup(store, own_address(meeting.host), TRAINER_RANK, meeting.world_size)
         self._works: list[Any] = []
 
@@ -202,11 +203,6 @@ def _connected(store: Any, meeting: Meeting, device: torch.device) -> Any:
     if communicator.disabled:
         raise ConnectionError("vLLM finds no NCCL (or VLLM_DISABLE_PYNCCL is set)")
     return communicator
-
-
-def _wait_until_ready(store: Any, meeting: Meeting) -> None:
-    """Wait until all ranks of the engine are about to join: gloo would wait on for one that is gone."""
-    _wait_for(store, lambda: all_ready(store, meeting.world_size), TIMEOUT.total_seconds())
 
 
 def _wait_for(store: Any, condition: Callable[[], bool], seconds: float) -> None:

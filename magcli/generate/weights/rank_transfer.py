@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from magcli.cluster.meeting import listening_store
-from magcli.generate.types import Digests, TransferStep
+from magcli.generate.types import Digests
 from magcli.generate.vllm.transfer import RunStep
 from magcli.generate.weights.digest import WeightsFault
 from magcli.generate.weights.gloo import TIMEOUT, TRAINER_RANK
@@ -133,13 +133,9 @@ class RankLink:
         if not self._is_connected:
             await self._run_step("init", await self._init_info())
             self._is_connected = True
-        steps: tuple[tuple[TransferStep, Any], ...] = (
-            ("start", None),
-            ("update", plan.described()),
-            ("finish", None),
-        )
-        for step, info in steps:
-            await self._run_step(step, info)
+        await self._run_step("start", None)
+        await self._run_step("update", plan.described())
+        await self._run_step("finish", None)
 
     def abort(self) -> None:
         """Tell rank 0 that the engine is gone: NCCL would wait for it forever."""

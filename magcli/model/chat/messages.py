@@ -22,6 +22,7 @@ def text_of(content: Any) -> Any:
     """
     if not isinstance(content, list):
         return content
+    # Vision models store a list of parts even for text alone.
     texts = []
     for part in content:
         text = part.get("text") if isinstance(part, Mapping) else part
@@ -57,6 +58,7 @@ def _repeats(content: Any, thoughts: str) -> bool:
     """Whether a content has the same thoughts, in any form."""
     if not isinstance(content, str) or thoughts.strip() not in content:
         return False
+    # The thoughts' words alone could also stand in an answer.
     return any(form.ending in content for form in FORMS)
 
 

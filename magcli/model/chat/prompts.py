@@ -115,6 +115,7 @@ def system_prompt(path: Path | None, form: ThoughtForm = THINK) -> str:
 
     magcli's own names the tags of ``form``; for channels it speaks of these, as their markers never stand in a prompt.
     """
+    # The package may be inside a zip file.
     own = files("magcli.model").joinpath("system-channels.txt" if form.answer_opening else "system.txt")
     source = own if path is None else path
     try:
@@ -138,6 +139,7 @@ def prompt_tokens(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Mess
 
 def check_vocabulary(tokens: Sequence[int], size: int) -> None:
     """Raise DataError if a token id is outside of a model's vocabulary of ``size`` ids."""
+    # On a GPU such an id would end the process with an error that names nothing.
     outside = [token for token in tokens if token >= size]
     if outside:
         raise DataError(
@@ -280,6 +282,7 @@ def rendered(model: str, render: Callable[[], T]) -> T:
     """
     try:
         return RENDERING.run(render)
+    # On purpose or not, the row is dropped and the run goes on.
     except REJECTIONS as error:
         raise DataError(f"the chat template rejects the conversation: {error}") from error
     except TimeoutError as error:

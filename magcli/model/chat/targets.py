@@ -183,6 +183,7 @@ def _as_rendered(message: "Message", style: Style) -> dict[str, str]:
         writes_markers = form.answer_opening != "" and style.thoughts_key != ""
         if writes_markers and form.opens(turn["content"]):
             thoughts, turn["content"] = form.split(turn["content"])
+    # A template that knows thoughts writes them where the model would.
     if thoughts and style.thoughts_key:
         turn[style.thoughts_key] = thoughts
     elif thoughts:
@@ -192,6 +193,7 @@ def _as_rendered(message: "Message", style: Style) -> dict[str, str]:
 
 def _turn(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", style: Style) -> tuple[list[int], Any]:
     """The prompt's tokens and the target of the last turn."""
+    # The last turn is the target; what stands before it is its prompt.
     *before, answer = turns
     if before[-1]["role"] == "assistant":
         raise DataError("two assistant turns in a row: the second has no prompt of its own")
@@ -231,6 +233,7 @@ def _target(
 ) -> TokensWithMask:
     """The target of the last turn; with marks of the template, some of its tokens are not targets."""
     whole = _rendered_if_taken(tokenizer, turns)  # its prompt was taken, the conversation may be rejected
+    # None: the template strips thoughts, or writes the text in another way.
     stop = _kept_until(whole, prompt, text, style.form)
     if stop is None:
         return _all_targets(tokenizer, _own_text(text, prompt, style) + style.end)

@@ -46,6 +46,7 @@ class ThoughtForm:
 
     def join(self, thoughts: str, answer: str) -> str:
         """The completion of a model that has these thoughts and gives this answer."""
+        # The form's own line breaks stand around them.
         inner = thoughts.strip("\n")
         return f"{self.opening}{self.inside}{inner}{self.inside}{self.ending}{self.after}{answer}"
 
@@ -98,6 +99,7 @@ def form_named(text: str) -> ThoughtForm:
     shipped = next((form for form in FORMS if text in (form.name, form.opening)), None)
     if shipped is not None:
         return shipped
+    # A shell passes no line breaks on.
     written = text.replace("\\n", "\n")
     opening, _, closing = written.partition(GAP)
     if not opening.strip() or not closing.strip():
@@ -143,4 +145,5 @@ def rewritten(text: str, form: ThoughtForm) -> str:
     other = next((candidate for candidate in FORMS if candidate.opens(text)), None)
     if other is None or other == form or other.ending not in text:
         return text
+    # Whitespace becomes that of the new form.
     return form.join(*other.split(text))

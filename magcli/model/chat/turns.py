@@ -61,6 +61,7 @@ class TurnRenderer:
         Raises:
             DataError: the template rejects the replies, or is not append-only for them.
         """
+        # A probe stands for what the policy wrote, whose tokens are kept as they are.
         turns = [*self._question(), self._answer(replies)]
         before = self._closed(render_text(self.tokenizer, turns), PROBES[2])
         whole = render_text(self.tokenizer, [*turns, *replies], add_generation_prompt=True)
@@ -75,6 +76,7 @@ class TurnRenderer:
             UsageError: it does; the message says what it changes.
         """
         advice = "give one that only appends with --chat-template"
+        # What ``shown`` makes of them.
         shown = {USER if role == TOOL and not self.shows_tools else role for role in roles}
         for role in sorted(shown):
             try:
@@ -116,6 +118,7 @@ class TurnRenderer:
 
     def _answer(self, replies: Sequence[Turn]) -> Turn:
         """A turn of the policy, with the calls that these replies answer; templates may ask for these."""
+        # With thoughts, since templates treat these differently in earlier turns.
         answer: Turn = {"role": "assistant", "content": self.thoughts.join(PROBES[4], PROBES[2])}
         results = [reply for reply in replies if reply["role"] == TOOL]
         if not results:
@@ -171,6 +174,7 @@ def _change(before: str, after: str) -> str:
     """What a longer conversation changes in the text of a shorter one; empty if it only appends."""
     if after.startswith(before):
         return ""
+    # An excerpt from the first difference on.
     same = len(common_prefix(before, after))
     old, new = before[same : same + EXCERPT], after[same : same + EXCERPT]
     return f"the next turn changes {old!r} of an earlier one to {new!r}"

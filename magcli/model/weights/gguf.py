@@ -52,6 +52,7 @@ def convert(model: Path, file: Path) -> None:
         )
     # Hidden and renamed at the end, so that a converter that is killed leaves no half file.
     part = file.with_name(f".{file.name}.part")
+    # Its messages are many: one line of them is shown if it fails.
     done = subprocess.run([*command, *arguments, str(part)], capture_output=True, text=True, check=False)
     has_failed = done.returncode != 0 or not part.is_file()
     if has_failed:

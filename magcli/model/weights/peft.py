@@ -49,6 +49,7 @@ def adapter_advice(folder: Path) -> str:
     if config is None or (folder / "config.json").is_file():
         return ""
     base = config.get("base_model_name_or_path") or "a model that it does not name"
+    # A run of ours has the merged model beside its adapter.
     merged = folder.parent / "model"
     if (merged / "config.json").is_file():
         return f"is a LoRA adapter of {base}, not a model: give {merged}, which has it merged in"
@@ -71,6 +72,7 @@ def copy_adapter(source: Path, target: Path, base: str) -> None:
         raise DataError(f"{source / ADAPTER_CONFIG} is missing or damaged; copy the run's folder again")
     target.mkdir()
     shutil.copyfile(source / ADAPTER, target / ADAPTER)
+    # The base may have moved, or be named differently where the copy goes.
     text = json.dumps({**config, "base_model_name_or_path": base}, indent=2)
     (target / ADAPTER_CONFIG).write_text(text + "\n", encoding="utf-8")
 

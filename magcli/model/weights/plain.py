@@ -195,6 +195,7 @@ def _computes_as_decoder(config: dict[str, Any]) -> bool:
 
 def _has_default_rope(config: dict[str, Any]) -> bool:
     """Whether the rotary embedding is unscaled: ``rope_theta`` alone, or the table of newer configurations."""
+    # Neither or both: what transformers would take is not for us to guess.
     if ("rope_parameters" in config) == ("rope_theta" in config):
         return False
     rope = config.get("rope_parameters", {"rope_type": "default", "rope_theta": config.get("rope_theta")})
@@ -207,6 +208,7 @@ def _has_default_rope(config: dict[str, Any]) -> bool:
 def end_token(folder: Path) -> int | list[int] | None:
     """The end tokens of the generation config or, without one, of the model config."""
     config = read_json(folder / "generation_config.json")
+    # The generation config alone counts where there is one, even without ends.
     config = read_json(folder / "config.json") if config is None else config
     end: int | list[int] | None = (config or {}).get("eos_token_id")
     return end
@@ -232,6 +234,7 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
                 tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (OSError, SafetensorError):
         return None
+    # A shard may be missing, or have more than the index says.
     is_complete = not file_of or tensors.keys() == file_of.keys()
     return tensors if is_complete else None
 

@@ -125,6 +125,7 @@ def save_model(
     Raises:
         EnvironmentFault: the disk is full or cannot be written, or the names of weights do not fit the original.
     """
+    # The caller's wish, or what the run was opened with.
     chosen = dtype or original.dtype
     state = model.state_dict() if weights is None else weights
     tensors = _stored_names(model, state, original)
@@ -152,12 +153,14 @@ def try_saving(
     state = model.state_dict(keep_vars=True) if weights is None else weights
     shapes = {}
     for name, tensor in state.items():
+        # Names and shapes are all that can go wrong; the values stay where they are.
         shapes[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     tensors = _stored_names(model, shapes, original)
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".trial.tmp", dir=folder.parent) as trial:
             write_settings(_files(original, original.dtype), Path(trial))
+            # Read back, since a changed value could make the configuration unreadable.
             load_config(trial)
         # Of the disk of the parent: the folder itself does not exist yet.
         free = shutil.disk_usage(folder.parent).free
@@ -187,6 +190,7 @@ def _stored_names(model: "PreTrainedModel", state: Mapping[str, Tensor], origina
     Raises:
         EnvironmentFault: some names do not occur in the original, which stores others instead.
     """
+    # The text model of a larger one: its tensors go back to their places.
     if original.text_places:
         text = {name: state[parameter] for name, parameter in original.text_places.items()}
         _check_kinds(text, original)
@@ -260,6 +264,7 @@ def _plan(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype) -
 
     # What the original does not store goes to the end of its last file.
     last_file = plan[max(plan)]
+    # As the original's configuration says.
     kind = _default_kind(original)
     for name in sorted(tensors.keys() - original.stored.keys()):
         tensor = tensors[name]
@@ -351,6 +356,7 @@ def _index(plan: Plan, original: bytes | None) -> bytes:
     content = json.loads(original)
     metadata = content.get("metadata") or {}
     changes: dict[str, object] = {}
+    # Unchanged keys leave the file as it is, byte by byte.
     if metadata.get("total_size") != size:
         changes["metadata"] = metadata | {"total_size": size}
     if content["weight_map"] != file_of:

@@ -25,6 +25,7 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
 
 def write_sums(folder: Path) -> None:
     """Write the digests of a model's weights and settings."""
+    # Sorted, so that equal models have equal files.
     paths = sorted([*weight_paths(folder), *_small_paths(folder)])
     lines = [f"{hash_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in paths]
     with atomic_file(folder / SUMS) as file:
@@ -78,6 +79,7 @@ def check_weights(folders: Iterable[Path]) -> None:
     Raises:
         DataError: a file does not match its digest in its folder, or is missing.
     """
+    # Hashing releases the GIL, so threads suffice.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(_check, folders))
 
@@ -128,6 +130,7 @@ def _read_sums(path: Path) -> dict[str, str]:
         return {}
     recorded = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        # A line that is cut or changed anywhere is no line of ``sha256sum``.
         entry = _LINE.fullmatch(line)
         if entry is None:
             raise DataError(f"{path} is damaged; copy the model again, or remove it to use the model unchecked")

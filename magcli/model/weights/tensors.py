@@ -138,6 +138,7 @@ def _parsed(file: Path) -> tuple[list[Stored], dict[str, str]]:
     # RecursionError: JSON that is nested too deep.
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{file}: not a safetensors file ({type(error).__name__}: {error})") from None
+    # JSON has them in any order.
     tensors.sort(key=lambda stored: (stored.begin, stored.end))
     _check_extent(file, start, tensors)
     return tensors, texts
@@ -203,6 +204,7 @@ def read_values(stored: Stored, target: torch.Tensor, first: int) -> None:
     """Fill a contiguous tensor, of any type and device, with the values of a float tensor from number ``first`` on."""
     check_floats([stored])
     itemsize = stored.dtype.itemsize
+    # A view: the target is written in place.
     flat = target.view(-1)
     with opened([stored]) as (descriptor,):
         for start in range(0, len(flat), BLOCK):
@@ -277,7 +279,9 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
     index.
     """
     files = weight_files(source)
+    # Names and files stay, so the index does, too.
     copy_index(source, target)
+    # The same bytes, without reading what they mean.
     if kind is None:
         for file in files:
             shutil.copyfile(file, target / file.name)
@@ -292,6 +296,7 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
     if index.is_file():
         content = index.read_bytes()
         tensors = tensors_in([target / file.name for file in files])
+        # The index has the size of all tensors, which has changed with the type.
         size = sum(stored.end - stored.begin for stored in tensors.values())
         metadata = json.loads(content).get("metadata") or {}
         index.write_bytes(with_values(content, {"metadata": metadata | {"total_size": size}}))
