@@ -266,6 +266,7 @@ def _check(stages: Sequence[StageProblems]) -> None:
         if not rows:
             raise DataError("rl: a stage has no problems")
         measured = any(row.get("pass_rate") is not None for row in rows)
+        # Groups of an earlier stage will have given some of them a rate.
         was_sampled = any(row["id"] in earlier for row in rows)
         if band is not None and not (measured or was_sampled):
             raise DataError(f"rl: no problem has a pass_rate for the band {_band_text(band)}; filter-math computes it")

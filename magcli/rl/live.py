@@ -175,11 +175,14 @@ def chart(name: str, text: str, points: Sequence[float | None], width: int, heig
     title = Text(name, style="bold").append(f" {text}", style="not bold")
     values = [point for point in points if point is not None]
     span = f"{_short(min(values))} to {_short(max(values))}" if values else ""
-    if title.cell_len + 2 + len(span) <= width:
-        title.append(span.rjust(width - title.cell_len), style="dim not bold")
+    room = width - title.cell_len
+    # At least two blanks before it.
+    if len(span) + 2 <= room:
+        title.append(span.rjust(room), style="dim not bold")
     # All lines of a chart are equally wide, so that charts can stand side by side.
     title.truncate(width, pad=True)
-    return [title, *(Text(line, style="cyan") for line in braille(points, width, height))]
+    curve = [Text(line, style="cyan") for line in braille(points, width, height)]
+    return [title, *curve]
 
 
 def _short(value: float) -> str:

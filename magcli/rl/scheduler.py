@@ -316,9 +316,11 @@ class RolloutScheduler:
 
     def _record_outcome(self, group: Group) -> None:
         number, dropped = group.number, group.dropped
+        # If one completion could not be graded, nothing is known of the group.
         graded = 0 if dropped in UNGRADED else len(group.rewards)
         correct = sum(reward.correct for reward in group.rewards)
-        self.curriculum.observe(self.ledger.problems[number], correct, graded, trains=dropped is None)
+        problem = self.ledger.problems[number]
+        self.curriculum.observe(problem, correct, graded, trains=dropped is None)
         # A resumed run replays these events to the curriculum in this order.
         if dropped is None:
             self.ledger.record(number, "admitted", right=correct, graded=graded)

@@ -124,7 +124,8 @@ class StoredRollouts:
             rows += batch.select(LIGHT).to_pylist()
             prompts, completions = batch.column("prompt_tokens"), batch.column("tokens")
             longest_prompt = max(longest_prompt, _largest(pc.list_value_length(prompts)))
-            largest_id = max(largest_id, _largest(pc.list_flatten(prompts)), _largest(pc.list_flatten(completions)))
+            largest_id = max(largest_id, _largest(pc.list_flatten(prompts)))
+            largest_id = max(largest_id, _largest(pc.list_flatten(completions)))
         updates = [list(members) for _, members in groupby(rows, key=itemgetter("step"))]
         self._check_order(updates, group_size)
         for members in updates:

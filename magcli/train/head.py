@@ -43,6 +43,7 @@ class Head:
 def head_of(model: "PreTrainedModel") -> Head:
     """A model's head; the settings are those of Cohere, of Granite and of Gemma."""
     config, linear = model.config.get_text_config(), model.get_output_embeddings()
+    # 0 and None both mean that the logits stay as they are.
     factor = getattr(config, "logit_scale", None) or 1.0  # Cohere
     divisor = getattr(config, "logits_scaling", None) or 1.0  # Granite
     softcap = getattr(config, "final_logit_softcapping", None)  # Gemma

@@ -200,12 +200,14 @@ class _Score(torch.autograd.Function):
                 for piece in _parts(part.start, part.stop, step):
                     # Softmax of logits z, shifted by their maximum: s = z - max z, log Z = log sum exp(s),
                     # log p = s - log Z, and entropy = log Z - sum(exp(s) s) / Z.
-                    shifted = block[piece.start - part.start : piece.stop - part.start]
+                    inside = slice(piece.start - part.start, piece.stop - part.start)
+                    shifted = block[inside]
                     top = shifted.amax(-1)
                     exponentials = torch.exp(shifted.sub_(top[:, None]), out=spare[: len(shifted)])
                     total = exponentials.sum(-1)
                     log_total = total.log()
-                    values[piece] = shifted.gather(-1, targets[piece, None])[:, 0] - log_total
+                    of_targets = shifted.gather(-1, targets[piece, None])[:, 0]
+                    values[piece] = of_targets - log_total
                     entropies[piece] = log_total - exponentials.mul_(shifted).sum(-1) / total
                     # What the backward pass subtracts: stored logits are shifted, recomputed ones are not.
                     normalizer[piece] = log_total if plan.store else log_total + top
@@ -230,10 +232,12 @@ class _Score(torch.autograd.Function):
         plan = ctx.plan
         for_hidden, for_weight, for_bias, *_ = ctx.needs_input_grad
         rows, vocabulary = len(hidden), len(weight)
-        grad_values = grad_values / temperature  # of z in logits = z / temperature
+        # Of z, where the logits are z / temperature.
+        grad_values = grad_values / temperature
         grad_entropies = grad_entropies / temperature
         step = _rows_at_once(weight, plan)
-        block = min(plan.block, rows) if stored is None else max(1, rows)  # all stored logits are one block
+        # All stored logits are one block.
+        block = min(plan.block, rows) if stored is None else max(1, rows)
         logits = hidden.new_empty(block, vocabulary) if stored is None else stored
         spare = hidden.new_empty(min(step, rows), vocabulary)
         cast_weight, cast_hidden = weight.to(plan.products), hidden.to(plan.products)

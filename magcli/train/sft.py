@@ -125,7 +125,9 @@ def accumulate(
 def _loss(model: "PreTrainedModel", batch: MicroBatch, total: float, *, bf16: bool) -> Tensor:
     device = model.device
     packed = pack([example.tokens for example in batch])
-    mask = torch.tensor(list(chain.from_iterable(example.mask for example in batch)))
+    # Of all tokens of the pack, in their order.
+    mask_of_pack = chain.from_iterable(example.mask for example in batch)
+    mask = torch.tensor(list(mask_of_pack))
     weight = packed.spread([example.weight for example in batch])
     scored = scored_tokens(packed, mask)
     with optim.autocast(device, bf16):

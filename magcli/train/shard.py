@@ -117,9 +117,10 @@ def full_weights(model: "PreTrainedModel", ranks: Ranks) -> dict[str, Tensor]:
     gathered: dict[int, Tensor] = {}  # by the identity of the sharded tensor
     weights: dict[str, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in gathered:
-            gathered[id(tensor)] = _gathered(tensor.detach(), keep=is_first)
-        weights[name] = gathered[id(tensor)]
+        key = id(tensor)
+        if key not in gathered:
+            gathered[key] = _gathered(tensor.detach(), keep=is_first)
+        weights[name] = gathered[key]
     return weights if is_first else {}
 
 

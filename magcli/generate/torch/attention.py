@@ -79,7 +79,8 @@ class SlotCache:
         Not by doubling: products over a nearly full cache are up to twice as fast as over one with gaps.
         """
         if capacity > self.capacity:
-            quarter_more = -(-self.capacity * 5 // 128) * 32  # a multiple of 32 positions
+            # 5/4 of the capacity, rounded up to a multiple of 32 positions.
+            quarter_more = -(-self.capacity * 5 // 128) * 32
             more = max(capacity, quarter_more) - self.capacity
             self.keys = pad(self.keys, (0, more))
             self.values = pad(self.values, (0, 0, 0, more))
@@ -157,10 +158,11 @@ def slot_attention(
     query, key, value = query[0], key[0], value[0]
     parts = []
     if rows:
-        new_query, new_key, new_value = (tensor[:, :rows].transpose(0, 1) for tensor in (query, key, value))
-        parts.append(_decode(new_query, new_key, new_value, slot_batch, kind))
+        newest = [tensor[:, :rows].transpose(0, 1) for tensor in (query, key, value)]
+        parts.append(_decode(*newest, slot_batch, kind))
     if slot_batch.lengths:
-        parts.append(_prefill(query[:, rows:], key[:, rows:], value[:, rows:], slot_batch, kind))
+        of_prompts = [tensor[:, rows:] for tensor in (query, key, value)]
+        parts.append(_prefill(*of_prompts, slot_batch, kind))
     slot_batch.layer += 1
     out = parts[0] if len(parts) == 1 else torch.cat(parts)
     return out[None], None

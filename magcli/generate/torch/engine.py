@@ -106,7 +106,8 @@ class Engine:
             raise UsageError(f"an engine needs at least 1 slot, not {slots}")
         if deterministic and model.dtype != torch.float32:
             raise UsageError(f"deterministic generation needs float32 weights, not {model.dtype}; set dtype to fp32")
-        if deterministic:  # decode passes always have the same number of rows
+        if deterministic:
+            # Decode passes always have the same number of rows, a multiple (rounded up) of the least.
             slots = -(-slots // ROW_MULTIPLE) * ROW_MULTIPLE
         self._slots = slots
         self._fixed_rows = deterministic
@@ -117,7 +118,9 @@ class Engine:
         vocabulary = model.config.vocab_size
         # Looked up on the device, so that a step waits for it only once.
         self._is_end = torch.zeros(vocabulary, dtype=torch.bool, device=model.device)
-        self._is_end[[end for end in self._ends if end < vocabulary]] = True  # a tokenizer may have more tokens
+        # A tokenizer may have more tokens than the model has embeddings.
+        within_vocabulary = [end for end in self._ends if end < vocabulary]
+        self._is_end[within_vocabulary] = True
         self._requests = count()
         self._queue: deque[Request] = deque()
         self._running: list[Running | None] = []
@@ -341,7 +344,8 @@ class Engine:
             rollout = self._rollout(slot, running)
             ended.append((running.request.number, rollout))
             if self._may_continue(rollout, running.request.sampling):
-                read = rollout.prompt + rollout.tokens[:-1]  # no forward pass has read the last token
+                # No forward pass has read the last token.
+                read = rollout.prompt + rollout.tokens[:-1]
                 past = self._model.cache.read(slot, len(read))
                 self._ended.keep(read, past)
         return ended

@@ -111,7 +111,8 @@ def _prefixes(top: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -
     head = f"{HEAD}." if top == HEAD else ""
     prefixes: set[str] = set()
     for name in vlm:
-        starts = [0] + [dot.end() for dot in re.finditer(r"\.", name)]  # of the name and of what follows a dot
+        # Of the name, and of what follows each of its dots.
+        starts = [0] + [dot.end() for dot in re.finditer(r"\.", name)]
         for start in starts:
             if name[start:] in suffixes:
                 prefixes.add(name[:start] + head)

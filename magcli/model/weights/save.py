@@ -309,12 +309,16 @@ def _entry(name: str, source: Source, kind: str, dtype: SaveDtype) -> Entry:
     shape = tuple(source.shape)
     size = prod(shape)
     if isinstance(source, Stored):
-        if source.kind not in FLOATS or dtype == "source":  # copied as it is
-            return Entry(name, source.kind, shape, source.end - source.begin)
+        # Copied as it is, unless floats are asked for in another type.
+        if source.kind not in FLOATS or dtype == "source":
+            num_bytes = source.end - source.begin
+            return Entry(name, source.kind, shape, num_bytes)
     elif not source.is_floating_point():
-        return Entry(name, OTHER_KINDS[source.dtype], shape, size * source.dtype.itemsize)
+        num_bytes = size * source.dtype.itemsize
+        return Entry(name, OTHER_KINDS[source.dtype], shape, num_bytes)
     saved_kind = kind if dtype == "source" else KINDS[dtype]
-    return Entry(name, saved_kind, shape, size * FLOATS[saved_kind].itemsize)
+    num_bytes = size * FLOATS[saved_kind].itemsize
+    return Entry(name, saved_kind, shape, num_bytes)
 
 
 def _write_weights(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype, folder: Path) -> None:
