@@ -137,7 +137,7 @@ def merged_weights(model: nn.Module, *, dtype: torch.dtype | None = None, on_cpu
     weights = frozen_weights(model)
     for name, layer in adapted_layers(model).items():
         merged = layer.merged_weight()
-        # One by one, so that a GPU never has all merged weights besides the model.
+        # With ``on_cpu`` one by one, so that a GPU never has all of them besides the model.
         weights[f"{name}.weight"] = merged.to("cpu" if on_cpu else merged.device, dtype or merged.dtype)
     return weights
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from magcli.errors import UsageError
 from magcli.generate.torch.adapted import adapted_linears
-from magcli.generate.torch.ended import EndedSequences
+from magcli.generate.torch.ended import EndedSequences, keep_newest
 from magcli.generate.torch.sampler import SlotState
 from magcli.generate.torch.slot_model import ROW_MULTIPLE, Prefix, Prompt, SlotModel
 from magcli.generate.types import (
@@ -320,16 +320,9 @@ class Engine:
             self._model.cache.write(slots, prefix.keys, prefix.values)
             logits[slots] = prefix.logits
             if request.started == len(request.seeds):  # no sample waits for it
-                self._keep_recent(request.prompt, prefix)
+                keep_newest(self._recent, request.prompt, prefix, RECENT_PREFIXES)
                 request.prefix = None
         return logits
-
-    def _keep_recent(self, prompt: tuple[int, ...], prefix: Prefix) -> None:
-        """Keep a computed prompt for later requests; of more than ``RECENT_PREFIXES``, the oldest is dropped."""
-        self._recent.pop(prompt, None)
-        self._recent[prompt] = prefix
-        if len(self._recent) > RECENT_PREFIXES:
-            del self._recent[next(iter(self._recent))]
 
     def _collect(self, tokens: Tensor) -> list[tuple[int, Rollout]]:
         """Free the slots whose newest token is an end token or the last that the request allows."""

@@ -136,8 +136,7 @@ def form_of_text(text: str) -> ThoughtForm | None:
 
 def count_forms(texts: Iterable[str]) -> Counter[ThoughtForm]:
     """How many completions are in each form; those without thoughts are not counted."""
-    forms = (form_of_text(text) for text in texts)
-    return Counter(form for form in forms if form is not None)
+    return Counter(filter(None, map(form_of_text, texts)))
 
 
 def rewritten(text: str, form: ThoughtForm) -> str:
