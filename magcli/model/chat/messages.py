@@ -22,7 +22,7 @@ def text_of(content: Any) -> Any:
     """
     if not isinstance(content, list):
         return content
-    # Vision models store a list of parts even for text alone.
+    # Tables for vision models have a list of parts even for text alone.
     texts = []
     for part in content:
         text = part.get("text") if isinstance(part, Mapping) else part

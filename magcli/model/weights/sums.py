@@ -130,7 +130,7 @@ def _read_sums(path: Path) -> dict[str, str]:
         return {}
     recorded = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        # A line that is cut or changed anywhere is no line of ``sha256sum``.
+        # Strict, so that a file that was cut or edited by hand is noticed here.
         entry = _LINE.fullmatch(line)
         if entry is None:
             raise DataError(f"{path} is damaged; copy the model again, or remove it to use the model unchecked")
