@@ -20,7 +20,6 @@ from magcli.cluster.mailbox import Outbox, end_actor
 from magcli.cluster.ray_errors import as_magcli_error
 from magcli.cluster.runtime import Cluster
 from magcli.cluster.service import enter
-from magcli.cluster.tasks import end_all
 from magcli.cluster.types import Demand, Resources, Surroundings
 from magcli.errors import EnvironmentFault
 
@@ -107,7 +106,9 @@ async def map_shards(
         await tasks.tell_end()
         await listening
     finally:
-        await end_all([*running, finished, listening])
+        finished.cancel()
+        listening.cancel()
+        await asyncio.gather(*running, finished, listening, return_exceptions=True)
         tasks.close()
 
 
