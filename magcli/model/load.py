@@ -113,7 +113,7 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     A processor may hold the chat template, in a file of its own that tokenizers do not read. Mistral's own library,
     which transformers prefers where it is installed, has no chat template.
     """
-    folder, local_and_safe = Path(name), _loading(name)
+    folder, local = Path(name), _local_only(name)
     if folder.is_dir():
         check_settings(folder)
     _check_tokenizer_files(folder, name)
@@ -121,7 +121,9 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     # The class of a plain folder does not know this argument.
     options = {} if plain else {"mistral_format": False}
     kind = getattr(transformers, plain or "AutoTokenizer")
-    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, **local_and_safe, **options)
+    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
+        name, local_files_only=local, trust_remote_code=False, **options
+    )
     # A processor's template is the one to use where the tokenizer has none.
     if tokenizer.chat_template is None:
         tokenizer.chat_template = _processor_template(name)
@@ -162,7 +164,9 @@ def load_model(
         elif whole is not None:
             model = nested.load_text_model(whole, local_folder(name), dtype)
         else:
-            model = transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **_loading(name))
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, local_files_only=_local_only(name), trust_remote_code=False
+            )
         ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies stay in float32
         return ready
 
@@ -203,13 +207,18 @@ def load_vision_model(
     """Load a vision-language model in evaluation mode, and its processor."""
     with quiet_transformers(), _explained(name):
         try:
-            processor = transformers.AutoProcessor.from_pretrained(name, **_loading(name))
+            processor = transformers.AutoProcessor.from_pretrained(
+                name, local_files_only=_local_only(name), trust_remote_code=False
+            )
         except ImportError as error:
             reason = one_line(error)[:120]
             raise EnvironmentFault(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
-        model = transformers.AutoModelForImageTextToText.from_pretrained(name, dtype=dtype, **_loading(name))
+        local = _local_only(name)
+        model = transformers.AutoModelForImageTextToText.from_pretrained(
+            name, dtype=dtype, local_files_only=local, trust_remote_code=False
+        )
         # Some processors have only the image part.
         if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
             raise EnvironmentFault(
@@ -221,7 +230,8 @@ def load_vision_model(
 def load_config(name: str) -> Any:
     """The transformers configuration of a model folder or hub id."""
     with quiet_transformers(), _explained(name):
-        return transformers.AutoConfig.from_pretrained(name, **_loading(name))
+        local = _local_only(name)
+        return transformers.AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
 
 
 def nested_decoder(name: str, *, tied: bool) -> DecoderConfig | None:
@@ -349,11 +359,6 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
         digests |= weight_digests(folder)
     # Names too, so that files cannot change places; the zero byte stands in no name.
     return hash_text("".join(f"{name}\0{digest}\0" for name, digest in digests.items()))
-
-
-def _loading(name: str) -> dict[str, Any]:
-    """How transformers loads a part of a model: from the hub only if it answers, and never code of the model's own."""
-    return {"local_files_only": _local_only(name), "trust_remote_code": False}
 
 
 def _local_only(name: str) -> bool:

@@ -75,9 +75,7 @@ async def train(
         WeightsFault: new weights did not arrive in an engine as they were sent.
     """
     thread = WorkThread()
-    # On one device both take turns anyway, so the trainer may block the event loop.
     run: Executor = thread.run if scheduler.generates_during_updates or engine.sleeps else inline
-    # Of this process: engines and trainer are compared before its first update.
     first = trainer.done
     updates = Updates(trainer, checkpointing, Clock(engine, scheduler))
     counting = _counting(trainer, scheduler, monitor)
@@ -97,7 +95,6 @@ async def train(
             scheduler.trainer_turns_to("weights")
             delivered = await deliver(trainer, engine, run)
             scheduler.update_finished()
-            # Now engines and trainer have the same weights, which the batch's own tokens do not show.
             delivered |= await probe(trainer, engine, batch.trained, settings, run)
             # The line of metrics, checkpoint and evaluation, as far as they are due.
             scheduler.trainer_turns_to("saving")
