@@ -158,11 +158,10 @@ def slot_attention(
     query, key, value = query[0], key[0], value[0]
     parts = []
     if rows:
-        newest = [tensor[:, :rows].transpose(0, 1) for tensor in (query, key, value)]
-        parts.append(_decode(*newest, slot_batch, kind))
+        new_query, new_key, new_value = (tensor[:, :rows].transpose(0, 1) for tensor in (query, key, value))
+        parts.append(_decode(new_query, new_key, new_value, slot_batch, kind))
     if slot_batch.lengths:
-        of_prompts = [tensor[:, rows:] for tensor in (query, key, value)]
-        parts.append(_prefill(*of_prompts, slot_batch, kind))
+        parts.append(_prefill(query[:, rows:], key[:, rows:], value[:, rows:], slot_batch, kind))
     slot_batch.layer += 1
     out = parts[0] if len(parts) == 1 else torch.cat(parts)
     return out[None], None
