@@ -17,8 +17,8 @@ import torch.distributed as dist
 from calling import quiet
 from forking import Running, fork_server
 
+from magcli.cluster.meeting import free_port
 from magcli.cluster.runtime import FOLDER_PREFIX
-from magcli.generate.weights.gloo import free_port
 from magcli.train.commands import OpenState, RankCommand, RankState
 from magcli.train.distributed import Ranks, join_ranks
 

@@ -18,7 +18,8 @@ import ray
 
 from magcli.cluster.errors import MemberLost, NodeLost
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.types import WAITING_SECONDS, ProcessKind, Surroundings
+from magcli.cluster.tasks import end_all
+from magcli.cluster.types import WAITING_SECONDS, ProcessKind, Resources, Surroundings
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
@@ -44,9 +45,11 @@ class Outbox:
 
     async def next_messages(self) -> list[Any]:
         """All messages since the last call; an empty list after ``POLL_SECONDS`` without any."""
+        # The time being over is no error: an empty answer is the sign of life.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(POLL_SECONDS):
                 await self._arrival.wait()
+        # Nothing else of the loop runs between this and the exchange, so no message is lost.
         self._arrival.clear()
         messages, self._messages = self._messages, []
         return messages
@@ -58,6 +61,11 @@ class Location(NamedTuple):
     host: str
     process: int
     node: str
+
+
+def own_location(host: str) -> Location:
+    """Where this process runs, on a host of this name or address."""
+    return Location(host, os.getpid(), ray.get_runtime_context().get_node_id())
 
 
 class Endpoint(Protocol):
@@ -86,11 +94,12 @@ class Mailbox:
         """Open the endpoint. Errors of magcli reach the caller as they are."""
         open_endpoint: OpenEndpoint = pickle.loads(pickled)
         opened = open_endpoint(self._outbox)
+        # A coroutine lets polls be answered while it opens.
         self._endpoint = await opened if isinstance(opened, Awaitable) else opened
 
     async def where(self) -> Location:
         """The host, the process and the node that the actor runs in."""
-        return Location(socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id())
+        return own_location(socket.gethostname())
 
     async def deliver(self, message: Any) -> None:
         """Hand a message to the endpoint."""
@@ -105,12 +114,10 @@ class Mailbox:
 class Member:
     """This end of a mailbox: a process of the cluster and what it says. Open it with ``Member.start``."""
 
-    def __init__(self, actor: Any, what: str, host: str, process: int, node: str) -> None:
+    def __init__(self, actor: Any, what: str, location: Location) -> None:
         self._actor = actor
-        self.process = process
-        self.host = host
-        self.node = node
-        self.name = f"{what} process {process} on {host}"
+        self.host, self.process, self.node = location
+        self.name = f"{what} process {self.process} on {self.host}"
         """Its name in messages."""
 
     @classmethod
@@ -137,34 +144,15 @@ class Member:
             EnvironmentFault: the endpoint did not open in time.
             MagError: what the endpoint raised.
         """
-        # No restart by Ray: a member that Ray restarts has lost its state, and callers would not know.
-        actor_class: Any = ray.remote(Mailbox).options(
-            num_cpus=kind.resources.cpus,
-            num_gpus=kind.resources.gpus,
-            max_restarts=0,
-            max_task_retries=0,
-            max_concurrency=1000,
-            scheduling_strategy="SPREAD",
-        )
+        actor_class = actor_of(Mailbox, kind.resources, max_concurrency=1000, scheduling_strategy="SPREAD")
 
         async def create() -> Any:
             return actor_class.remote(kind.surroundings)
 
-        actor, (host, process, node) = await placed(create, cluster, kind, say)
-        member = cls(actor, kind.what, host, process, node)
-        try:
-            async with asyncio.timeout(kind.start_seconds), member._hearing(heard):
-                await actor.open.remote(pickle.dumps(open_endpoint))
-        except TimeoutError:
-            ray.kill(actor)
-            text = f"{member.name} died: it did not come up in {kind.start_seconds:g} s"
-            raise MemberLost(text) from None
-        except asyncio.CancelledError:
-            ray.kill(actor)
-            raise
-        except Exception as error:
-            ray.kill(actor)
-            raise as_magcli_error(error, f"the {kind.what}") from error
+        actor, location = await placed(create, cluster, kind, say)
+        member = cls(actor, kind.what, location)
+        async with killed_unless_open(actor, member.name, kind), member._hearing(heard):
+            await actor.open.remote(pickle.dumps(open_endpoint))
         return member
 
     @contextlib.asynccontextmanager
@@ -180,13 +168,13 @@ class Member:
         listener = asyncio.create_task(listen(heard)) if heard else None
         try:
             yield
+            # The poll that runs still brings what was said before; then the listener ends.
             over = True
             if listener is not None:
                 await listener
         finally:
             if listener is not None:
-                listener.cancel()
-                await asyncio.gather(listener, return_exceptions=True)
+                await end_all([listener])
 
     def tell(self, message: Any) -> None:
         """Send a message; whether it arrives shows in what the member says."""
@@ -201,6 +189,7 @@ class Member:
         """
         try:
             async with asyncio.timeout(SILENT_SECONDS):
+                # A living actor answers within ``POLL_SECONDS``, with nothing if it has nothing to say.
                 messages: list[Any] = await self._actor.poll.remote()
                 return messages
         except TimeoutError:
@@ -210,8 +199,45 @@ class Member:
 
     def kill(self) -> None:
         """End the process at once."""
-        with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
-            ray.kill(self._actor)
+        end_actor(self._actor)
+
+
+def actor_of(actor: type, resources: Resources, **options: Any) -> Any:
+    """Ray's class of an actor that takes these resources of its node; ``options`` are Ray's.
+
+    It is not restarted by Ray: it would have lost its state, and callers would not know.
+    """
+    return ray.remote(actor).options(
+        num_cpus=resources.cpus, num_gpus=resources.gpus, max_restarts=0, max_task_retries=0, **options
+    )
+
+
+def end_actor(actor: Any) -> None:
+    """End an actor and its process at once."""
+    with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
+        ray.kill(actor)
+
+
+@contextlib.asynccontextmanager
+async def killed_unless_open(actor: Any, name: str, kind: ProcessKind) -> AsyncIterator[None]:
+    """Open an actor in the block, in the time that its kind may take; it is killed if that fails.
+
+    Raises:
+        MemberLost: it took too long, or its process was killed.
+        MagError: what opening it raised.
+    """
+    try:
+        async with asyncio.timeout(kind.start_seconds):
+            yield
+    except TimeoutError:
+        ray.kill(actor)
+        raise MemberLost(f"{name} died: it did not come up in {kind.start_seconds:g} s") from None
+    except asyncio.CancelledError:
+        ray.kill(actor)
+        raise
+    except Exception as error:
+        ray.kill(actor)
+        raise as_magcli_error(error, f"the {kind.what}") from error
 
 
 async def placed(
@@ -236,13 +262,15 @@ async def placed(
         except Exception as error:
             ray.kill(actor)
             failure = as_magcli_error(error, f"the {kind.what}")
+            # Only a node that was gone before the actor ran is a reason to make it again.
             if not isinstance(failure, NodeLost):
                 raise failure from error
 
 
 async def _location_of(actor: Any, cluster: Cluster, kind: ProcessKind, say: Callable[[str], None]) -> Location:
     """Wait until Ray has room for an actor and started it there; says every 30 seconds what is missing."""
-    answer = asyncio.ensure_future(_awaited(actor.where.remote()))
+    # One call for the whole wait: ``asyncio.wait`` does not cancel it when its time is over.
+    answer = asyncio.ensure_future(actor.where.remote())
     try:
         while True:
             done, _ = await asyncio.wait({answer}, timeout=WAITING_SECONDS)
@@ -253,7 +281,3 @@ async def _location_of(actor: Any, cluster: Cluster, kind: ProcessKind, say: Cal
             say(f"waiting for {kind.resources} on one node for the {kind.what}; the cluster has {free} free")
     finally:
         answer.cancel()
-
-
-async def _awaited(reference: Any) -> Any:
-    return await reference

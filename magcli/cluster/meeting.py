@@ -17,6 +17,7 @@ def listening_store(host: str, port: int = 0, *, timeout: timedelta) -> Any:
         OSError: the address is not this machine's, or the port is taken.
     """
     listener = socket.create_server((host, port))
+    # The socket that listens is handed over open, so no other process can take the port in between.
     return dist.TCPStore(
         host,
         listener.getsockname()[1],
@@ -25,6 +26,14 @@ def listening_store(host: str, port: int = 0, *, timeout: timedelta) -> Any:
         timeout=timeout,
         master_listen_fd=listener.detach(),
     )
+
+
+def free_port(host: str) -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.socket() as bound:
+        bound.bind((host, 0))
+        port: int = bound.getsockname()[1]
+        return port
 
 
 def joined_store(host: str, port: int, *, timeout: timedelta) -> Any:

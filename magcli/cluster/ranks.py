@@ -4,10 +4,7 @@ The ranks of a trainer are such a group. They find each other through a port of 
 its neighbours usually fail first, in a collective; the error of a group names the rank that is gone.
 """
 
-import contextlib
-import os
 import pickle
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +15,8 @@ import ray
 from ray import cloudpickle
 
 from magcli.cluster.errors import MemberLost, NodeLost, RanksLost
-from magcli.cluster.mailbox import Location
+from magcli.cluster.mailbox import Location, actor_of, end_actor, own_location
+from magcli.cluster.meeting import free_port
 from magcli.cluster.ray_errors import as_magcli_error
 from magcli.cluster.runtime import Cluster
 from magcli.cluster.types import ANY_ROOM, WAITING_SECONDS, Demand, Room, Surroundings
@@ -55,14 +53,11 @@ class RankActor:
 
     def where(self) -> Location:
         """The address, the process and the node of the rank."""
-        return Location(str(ray.util.get_node_ip_address()), os.getpid(), ray.get_runtime_context().get_node_id())
+        return own_location(str(ray.util.get_node_ip_address()))
 
     def free_port(self, host: str) -> int:
         """A port of this machine on which the ranks can meet."""
-        with socket.socket() as bound:
-            bound.bind((host, 0))
-            port: int = bound.getsockname()[1]
-            return port
+        return free_port(host)
 
     def open(self, pickled: bytes, seat: Seat) -> None:
         """Make the rank's state. Errors of magcli reach the caller as they are."""
@@ -121,13 +116,9 @@ class RankGroup:
             MagError: what ``open_state`` raised in one of them.
         """
         cluster.check_room([*room.beside, ranks])
-        actor_class: Any = ray.remote(RankActor).options(
-            num_cpus=ranks.resources.cpus,
-            num_gpus=ranks.resources.gpus,
-            max_restarts=0,
-            max_task_retries=0,
-        )
+        actor_class = actor_of(RankActor, ranks.resources)
         names = [f"rank {rank}" for rank in range(ranks.number)]
+        # Without actors at first, so that ``close`` ends those that were made before an error.
         group = cls([], names, timeout)
         try:
             with cluster.room_kept(room.beside, say):
@@ -143,16 +134,21 @@ class RankGroup:
 
     def _take_seats(self, cluster: Cluster, open_state: Open, locations: Sequence[Location]) -> None:
         """Number the ranks node by node, and have each make its state."""
+        # By node, so that neighbours in number are on one machine, where gathering weights is fast.
         order = sorted(range(self.size), key=lambda index: (locations[index].node, index))
         self._actors = [self._actors[index] for index in order]
         locations = [locations[index] for index in order]
-        self._names = [f"rank {rank} (process {at.process} on {at.host})" for rank, at in enumerate(locations)]
+        self._names = []
+        for rank, location in enumerate(locations):
+            self._names.append(f"rank {rank} (process {location.process} on {location.host})")
         # All ranks meet at rank 0.
         host = cluster.own_address() if cluster.is_local else locations[0].host
+        # Only rank 0 can say which ports of its machine are free.
         (port,) = self._results([self._actors[0].free_port.remote(host)])
         pickled = _pickled(open_state)
         references = []
         for rank, (actor, location) in enumerate(zip(self._actors, locations, strict=True)):
+            # Its number among the ranks of its node, by which it finds its GPU where it sees several.
             local_rank = sum(other.node == location.node for other in locations[:rank])
             seat = Seat(rank, self.size, local_rank, host, port)
             references.append(actor.open.remote(pickled, seat))
@@ -169,6 +165,7 @@ class RankGroup:
             unplaced = [index for index, reference in enumerate(references) if _never_ran(reference)]
             if not unplaced:
                 return self._results(references)
+            # The others keep their places.
             for index in unplaced:
                 self._actors[index] = create()
                 references[index] = self._actors[index].where.remote()
@@ -190,8 +187,7 @@ class RankGroup:
     def close(self) -> None:
         """End all processes."""
         for actor in self._actors:
-            with contextlib.suppress(Exception):  # Ray is shut down already
-                ray.kill(actor)
+            end_actor(actor)
         self._actors = []
 
     def _results(self, references: Sequence[Any]) -> list[Any]:
@@ -225,11 +221,13 @@ class RankGroup:
     def _explained(self, failures: dict[int, Exception]) -> MagError:
         """The error of a group: of a rank that is gone, else of the first that failed."""
         errors = {rank: as_magcli_error(failure, self._names[rank]) for rank, failure in failures.items()}
+        # That of a neighbour in a collective is only a consequence of the loss.
         for error in errors.values():
             if isinstance(error, MemberLost):
                 return RanksLost(f"training stopped: {error}")
         rank, first = next(iter(errors.items()))
         name = self._names[rank]
+        # Errors of other types are kept as they are, since callers tell them apart.
         if type(first) is EnvironmentFault and not str(first).startswith(name):
             return EnvironmentFault(f"{name}: {first}")
         return first
@@ -244,6 +242,7 @@ class _Wait:
         self._room = room
         self._say = say
         self._start = time.monotonic()
+        # No longer than the patience, whose end would be noticed too late.
         self.seconds = min(WAITING_SECONDS, room.patience)
         """How long to wait before ``go_on``."""
 

@@ -17,12 +17,14 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
         ``MemberLost`` if the process is gone, ``NodeLost`` if its node is, the error that was raised in it if that is
         one of magcli, and ``EnvironmentFault`` for any other.
     """
+    # It was raised by the code that was called, so its process lives.
     if isinstance(error, exceptions.RayTaskError):
         cause = error.cause
         if isinstance(cause, MagError):
             return cause
         return EnvironmentFault(f"{member}: {type(cause).__name__}: {first_line(cause)}")
     if isinstance(error, exceptions.RayActorError) and error.actor_init_failed:
+        # Ray quotes the traceback, whose last line names the exception.
         *_, reason = str(error).strip().splitlines()
         return EnvironmentFault(f"{member} cannot start: {reason}; does its node have the same magcli?")
     gone = (
@@ -33,6 +35,7 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
         exceptions.LocalRayletDiedError,
         exceptions.OutOfMemoryError,
     )
+    # Before the general case: where the node is gone, the process may never have run.
     if isinstance(error, gone) and _is_without_node(error):
         return NodeLost(f"{member} died: its node is gone")
     if isinstance(error, gone):

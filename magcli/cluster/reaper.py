@@ -25,22 +25,26 @@ def session_processes(folder: str) -> set[int]:
     children: dict[int, list[int]] = {}
     session: set[int] = set()
     for process in _processes():
+        # A process may end while it is looked at.
         with contextlib.suppress(OSError):
             children.setdefault(_parent(process), []).append(process)
             if _belongs_to(process, folder):
                 session.add(process)
+    # Descendants belong to it even if they do not name the folder.
     unvisited = list(session)
     while unvisited:
         for child in children.get(unvisited.pop(), []):
             if child not in session:
                 session.add(child)
                 unvisited.append(child)
+    # The reaper has the folder in its own command line.
     return session - {os.getpid()}
 
 
 def end_session(folder: str) -> None:
     """Kill all processes of a session and remove its folder."""
     end = time.monotonic() + PATIENCE_SECONDS
+    # Again until there are none: one that is just being started is not listed yet.
     while (processes := session_processes(folder)) and time.monotonic() < end:
         _kill(processes)
         time.sleep(POLL_SECONDS)
@@ -76,8 +80,10 @@ def _kill(processes: Iterable[int]) -> None:
 
 def main() -> None:
     """Wait for the end of standard input, then end the session in the folder of the first argument."""
+    # Whoever ends the driver by a signal may send it to this process, too.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    # Returns when the driver's end of the pipe is closed, however the driver ends.
     sys.stdin.buffer.read()
     end_session(sys.argv[1])
 

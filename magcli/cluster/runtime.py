@@ -81,6 +81,7 @@ class Cluster:
                 float(node["Resources"].get("GPU", 0.0)),
             )
             for node in ray.nodes()
+            # Ray also lists the nodes that it has lost.
             if node["Alive"]
         ]
         if self.is_local and not alive:
@@ -110,6 +111,7 @@ class Cluster:
             return
         nodes = self.nodes()
         for number, demand in enumerate(demands):
+            # Each kind has to fit beside those before it.
             beside = demands[:number]
             places = _places(nodes, demand.resources, beside)
             if places < demand.number:
@@ -123,10 +125,6 @@ class Cluster:
     def places_for(self, resources: Resources, *, beside: Sequence[Demand] = ()) -> int:
         """How many processes the nodes could hold, with nothing else on them but those that are ``beside``."""
         return _places(self.nodes(), resources, beside)
-
-    def has_room_for(self, resources: Resources) -> bool:
-        """Whether a node could hold a process, with nothing else on it."""
-        return any(_fitting(node, resources) > 0 for node in self.nodes())
 
     def servers(
         self,
@@ -154,6 +152,7 @@ class Cluster:
             yield
             return
 
+        # One bundle a process, since Ray keeps a bundle whole on one node.
         bundles: list[dict[str, float]] = []
         for demand in demands:
             bundles += [_bundle(demand.resources) for _ in range(demand.number)]
@@ -184,12 +183,15 @@ def _places(nodes: Sequence[Node], resources: Resources, beside: Sequence[Demand
 def _without(nodes: Sequence[Node], demand: Demand) -> list[Node]:
     """The nodes with what is left of them beside these processes, each where there is room, the first nodes first."""
     left = []
-    each = demand.resources
+    resources = demand.resources
     unplaced = demand.number
     for node in nodes:
-        here = min(unplaced, _fitting(node, each))
+        # As many as there is room for; the others go to the next nodes.
+        here = min(unplaced, _fitting(node, resources))
         unplaced -= here
-        left.append(replace(node, cpus=node.cpus - here * each.cpus, gpus=node.gpus - here * each.gpus))
+        cpus = node.cpus - here * resources.cpus
+        gpus = node.gpus - here * resources.gpus
+        left.append(replace(node, cpus=cpus, gpus=gpus))
     return left
 
 
@@ -200,6 +202,7 @@ def _fitting(node: Node, resources: Resources) -> int:
         limits.append(node.cpus // resources.cpus)
     if resources.gpus > 0:
         limits.append(node.gpus // resources.gpus)
+    # A process that takes nothing fits any number of times.
     return int(min(limits)) if limits else 1_000_000
 
 
@@ -221,10 +224,11 @@ def _local_ray(cpus: int) -> Iterator[None]:
     ray_folder = Path(folder) / "ray"  # Ray lets every user write into its own folder, but nobody gets there
     ray_folder.mkdir()
     try:
+        # Ray's own processes inherit the variables; this one reads them once more.
         with _environment(settings):
             _read_settings_again()
             # Ray puts the working directory on its workers' module path: it must not be one with a user's files.
-            with _working_directory(ray_folder):
+            with contextlib.chdir(ray_folder):
                 _init(
                     address=LOCAL,
                     num_cpus=cpus,
@@ -242,6 +246,7 @@ def _local_ray(cpus: int) -> Iterator[None]:
                 ray.shutdown()
     finally:
         assert reaper.stdin is not None
+        # The end of its input tells the reaper that the session is over.
         reaper.stdin.close()
         reaper.wait()
         _read_settings_again()  # Ray would keep the private token for the next cluster of this process
@@ -261,10 +266,12 @@ def _end_with_control_service(is_ending: threading.Event) -> None:
 
     def watch() -> None:
         with contextlib.suppress(ChildProcessError):  # Ray has waited for it
+            # WNOWAIT leaves the ended process to Ray, which waits for it itself.
             os.waitid(os.P_PID, service, os.WEXITED | os.WNOWAIT)
         if not is_ending.is_set():
             fault = EnvironmentFault(LOCAL_RAY_DIED)
             Console(as_json="--json" in sys.argv).last_error(str(fault), code=fault.exit_code)
+            # Not ``sys.exit``: this is a thread, and the main one may hang in a call of Ray.
             os._exit(fault.exit_code)
 
     threading.Thread(target=watch, name="magcli-ray-watch", daemon=True).start()
@@ -329,13 +336,16 @@ def _init(**arguments: Any) -> None:
 
 def _start_reaper(folder: str) -> "subprocess.Popen[bytes]":
     """The process that ends the session in the folder when this one is gone or closes its input."""
+    # -P: a module of the working directory must not replace one of the standard library.
     command = [sys.executable, "-P", "-m", "magcli.cluster.reaper", folder]
+    # A session of its own, so that signals to the driver's process group do not end it.
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def _end_abandoned_sessions() -> None:
     """End the sessions of processes that were killed together with their reaper."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        # ``magcli-ray-PID-...``: the process that made the folder.
         owner = folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
         is_mine = folder.stat().st_uid == os.getuid()
         if is_mine and owner.isdigit() and not Path(f"/proc/{owner}").exists():
@@ -345,6 +355,7 @@ def _end_abandoned_sessions() -> None:
 @contextlib.contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
     """Variables for the processes that are started in the block, and for Ray in this one."""
+    # None: the variable was not set, and is removed again.
     earlier = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -355,16 +366,6 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _working_directory(folder: Path) -> Iterator[None]:
-    earlier = os.getcwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(earlier)
 
 
 def _silence_printed_errors() -> None:

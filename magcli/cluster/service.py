@@ -21,8 +21,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import ray
 
 from magcli.cluster.errors import MemberLost
-from magcli.cluster.mailbox import SILENT_SECONDS, Location, Outbox, placed
+from magcli.cluster.mailbox import (
+    SILENT_SECONDS,
+    Location,
+    Outbox,
+    actor_of,
+    end_actor,
+    killed_unless_open,
+    own_location,
+    placed,
+)
 from magcli.cluster.ray_errors import as_magcli_error
+from magcli.cluster.tasks import end_all
 from magcli.cluster.types import ProcessKind, Surroundings
 from magcli.errors import EnvironmentFault, MagError, first_line
 
@@ -68,6 +78,7 @@ def enter(surroundings: Surroundings) -> None:
 
     Ray sets their number to that of the CPUs that a process takes.
     """
+    # Removed first: the surroundings have it only where it is to be set.
     os.environ.pop(THREADS, None)
     surroundings.enter()
 
@@ -83,7 +94,7 @@ class ServiceActor:
 
     async def where(self) -> Location:
         """The host, the process and the node that the actor runs in."""
-        return Location(socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id())
+        return own_location(socket.gethostname())
 
     async def open(self, pickled: bytes) -> Any:
         """Open the server; returns what it says when it is open. Errors of magcli reach the caller as they are."""
@@ -116,6 +127,7 @@ class ServiceActor:
     async def _answer(self, outbox: Outbox, client: str, number: int, request: Any) -> None:
         assert self._server is not None, "a request came before the server was open"
         try:
+            # Errors are answers, too: one request that fails must not fail the poll of all.
             outbox.put((number, await self._server.answer(request), None))
         except MagError as error:
             outbox.put((number, None, error))
@@ -165,18 +177,8 @@ class Service:
         create = partial(_named_actor, address, kind)
         actor, location = await placed(create, cluster, kind, waiting)
         name = f"{kind.what} process {location.process} on {location.host}"
-        try:
-            async with asyncio.timeout(kind.start_seconds):
-                opened = await actor.open.remote(pickle.dumps(open_server))
-        except TimeoutError:
-            ray.kill(actor)
-            raise MemberLost(f"{name} died: it did not come up in {kind.start_seconds:g} s") from None
-        except asyncio.CancelledError:
-            ray.kill(actor)
-            raise
-        except Exception as error:
-            ray.kill(actor)
-            raise as_magcli_error(error, f"the {kind.what}") from error
+        async with killed_unless_open(actor, name, kind):
+            opened = await actor.open.remote(pickle.dumps(open_server))
         return cls(actor, name, location.process, opened)
 
     async def watch(self) -> MemberLost:
@@ -198,8 +200,7 @@ class Service:
 
     def kill(self) -> None:
         """End its process at once."""
-        with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
-            ray.kill(self.actor)
+        end_actor(self.actor)
 
 
 async def _named_actor(address: str, kind: ProcessKind) -> Any:
@@ -208,17 +209,11 @@ async def _named_actor(address: str, kind: ProcessKind) -> Any:
     Raises:
         EnvironmentFault: the name stays taken.
     """
-    # No restart by Ray, as for a mailbox: who started it opens it again.
-    actor_class: Any = ray.remote(ServiceActor).options(
-        name=address,
-        num_cpus=kind.resources.cpus,
-        num_gpus=kind.resources.gpus,
-        max_restarts=0,
-        max_task_retries=0,
-        max_concurrency=10_000,
-        scheduling_strategy="SPREAD",
+    actor_class = actor_of(
+        ServiceActor, kind.resources, name=address, max_concurrency=10_000, scheduling_strategy="SPREAD"
     )
     for _ in range(int(NAME_SECONDS / FIND_SECONDS)):
+        # Ray's error for a name that is still taken.
         with contextlib.suppress(ValueError):
             return actor_class.remote(kind.surroundings)
         await asyncio.sleep(FIND_SECONDS)
@@ -260,6 +255,7 @@ class _Connection:
         """Hand answers to who waits for them."""
         for number, value, error in answers:
             future = self.waiting.get(number)
+            # Nobody waits any more, after a cancellation.
             if future is None or future.done():
                 continue
             if error is None:
@@ -303,6 +299,7 @@ class ServiceClient:
         self._loop = asyncio.get_running_loop()
         while True:
             connection = await self._least_busy()
+            # What a lost server did not answer is asked of whichever is the least busy then.
             with contextlib.suppress(MemberLost):
                 return await connection.ask(self._client, next(self._numbers), request, weight)
 
@@ -320,14 +317,13 @@ class ServiceClient:
 
     async def close(self) -> None:
         """Tell the servers that nothing is waited for any more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_all(self._tasks)
         for connection in self._connections:
             if connection.actor is not None:
                 connection.actor.forget.remote(self._client)
 
     async def _least_busy(self) -> _Connection:
+        # Tasks need a running loop, which whoever makes the client need not have.
         if self._changed is None:
             self._changed = asyncio.Event()
             self._tasks = [asyncio.create_task(self._follow(connection)) for connection in self._connections]
@@ -337,6 +333,7 @@ class ServiceClient:
             ready = [connection for connection in self._connections if connection.actor is not None]
             if ready:
                 return min(ready, key=lambda connection: connection.load)
+            # Nothing else runs between the look and this, so no server that came up is missed.
             self._changed.clear()
             await self._changed.wait()
 
@@ -344,6 +341,7 @@ class ServiceClient:
         """Hand on a server's answers, and find the one that replaces it when it is lost."""
         assert self._changed is not None
         while True:
+            # The successor of a lost server has its name.
             actor = await _actor_named(connection.address)
             error = await self._received(connection, actor)
             connection.fail(error)
@@ -373,6 +371,7 @@ async def _within(seconds: float, reference: Any) -> Any:
 async def _actor_named(address: str) -> Any:
     """The actor of a name, as soon as there is one."""
     while True:
+        # Ray's error for a name that nobody has.
         with contextlib.suppress(ValueError):
             return ray.get_actor(address)
         await asyncio.sleep(FIND_SECONDS)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.service import OpenServer, Service, ServiceClient
+from magcli.cluster.tasks import run_all
 from magcli.cluster.types import Demand, ProcessKind
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
@@ -76,13 +76,7 @@ class ServiceGroup:
             MemberLost: one was lost again and again before it was open.
             MagError: what opening a server raised.
         """
-        starts = [asyncio.create_task(self._start_until_open(number, MAX_FIRST_DEATHS)) for number in numbers]
-        try:
-            await asyncio.gather(*starts)
-        finally:
-            for task in starts:
-                task.cancel()
-            await asyncio.gather(*starts, return_exceptions=True)
+        await run_all(self._start_until_open(number, MAX_FIRST_DEATHS) for number in numbers)
 
     async def watch(self) -> None:
         """Start the servers that are not started yet, and replace those that are lost, until one cannot be replaced.
@@ -91,13 +85,7 @@ class ServiceGroup:
             EnvironmentFault: it dies again and again.
             MagError: what opening a server raised.
         """
-        watching = [asyncio.create_task(self._keep(number)) for number in range(len(self.addresses))]
-        try:
-            await asyncio.gather(*watching)
-        finally:
-            for task in watching:
-                task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+        await run_all(self._keep(number) for number in range(len(self.addresses)))
 
     def client(self, name: str) -> ServiceClient:
         """Asks the servers from this process, under a name that is unique among their clients."""
@@ -122,9 +110,11 @@ class ServiceGroup:
             service = self._services[number]
             lost = await service.watch()
             service.kill()
+            # One that has finished something since its start was sound: the count begins again with this death.
             deaths = 1 if service.status else deaths + 1
             if deaths > MAX_DEATHS:
                 raise EnvironmentFault(f"{self._stage}: {lost}, after {MAX_DEATHS} others in a row")
+            # Counted once: this server stays in the table until its successor is open.
             self._finished_by_lost += service.status or 0
             service.status = 0
             self._warn(f"{lost}; another is started, and is asked again what was not answered")
@@ -132,6 +122,7 @@ class ServiceGroup:
 
     async def _start_until_open(self, number: int, max_deaths: int) -> None:
         """Start a server, again if its process is lost before it is open."""
+        # The error of one more attempt after these is the caller's.
         for _ in range(max_deaths):
             try:
                 return await self._start(number)

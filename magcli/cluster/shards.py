@@ -16,7 +16,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from magcli.cluster.errors import MemberLost
-from magcli.cluster.mailbox import Outbox
+from magcli.cluster.mailbox import Outbox, end_actor
 from magcli.cluster.ray_errors import as_magcli_error
 from magcli.cluster.runtime import Cluster
 from magcli.cluster.service import enter
@@ -98,6 +98,7 @@ async def map_shards(
     finished: asyncio.Future[list[None]] = asyncio.gather(*running)
     ends: list[asyncio.Future[Any]] = [listening, finished]
     try:
+        # The listener ends first only by an error, after which nobody would know how shards get on.
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if listening.done():
             await listening  # raises: it ends only after ``tell_end``
@@ -154,12 +155,14 @@ class _Tasks:
 
     async def finish(self, shard: int, ended: Callable[[int], None]) -> None:
         """Run the task of a shard, again as long as its process is lost and it got on meanwhile."""
+        # Unlike losses in a row these only grow, so each attempt has a name of its own.
         attempts = 0
         while True:
             attempt = Attempt(shard, attempts)
             try:
                 await self._run(attempt)
             except MemberLost as error:
+                # Losses in a row: what shows that the shard gets on sets them to 0 in ``listen``.
                 self._losses[shard] = self._losses.get(shard, 0) + 1
                 if self._losses[shard] >= MAX_LOSSES:
                     raise
@@ -182,8 +185,7 @@ class _Tasks:
 
     def close(self) -> None:
         """End the actor."""
-        with contextlib.suppress(Exception):  # Ray is shut down already
-            ray.kill(self._reports)
+        end_actor(self._reports)
 
 
 def _on_this_node() -> Any:
@@ -198,6 +200,7 @@ def _work_on_shard(work: WorkOnShard, attempt: Attempt, surroundings: Surroundin
         EnvironmentFault: this node does not have the driver's working directory.
     """
     enter(surroundings)
+    # ``enter`` ignores a folder that this machine lacks.
     if os.getcwd() != os.path.realpath(surroundings.folder):
         raise EnvironmentFault(
             f"{socket.gethostname()} has no folder {surroundings.folder}; the working directory must be on storage "
@@ -207,6 +210,7 @@ def _work_on_shard(work: WorkOnShard, attempt: Attempt, surroundings: Surroundin
     sent: list[Any] = []
 
     def say(said: Any) -> None:
+        # Each replaces the one before: calls of one process to an actor arrive in their order.
         sent[:] = [reports.put.remote(attempt.shard, said)]
 
     work(attempt, say)

@@ -62,6 +62,7 @@ class Surroundings:
 
         ``threads``: of the compute libraries; 0: as this process.
         """
+        # Not all of them: a node has a PATH and a HOME of its own.
         variables = {name: value for name, value in os.environ.items() if name.startswith(LIBRARIES)}
         if threads:
             variables["OMP_NUM_THREADS"] = str(threads)

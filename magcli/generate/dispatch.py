@@ -22,5 +22,6 @@ def least_busy(loads: Sequence[int], capacity: int) -> int | None:
         loads: number of completions that each engine has.
         capacity: number of completions that each engine takes.
     """
+    # The first of several that have equally many.
     index = min(range(len(loads)), key=loads.__getitem__)
     return index if loads[index] < capacity else None

@@ -42,6 +42,7 @@ def open_generator(spec: Spec, console: Console | None = None) -> Generator:
     model = spec.model
     if model.is_url:
         return _open_server(spec)
+    # Only RL compares log-probs with the trainer's, for which the head has to be exact.
     spec = replace(spec, exact_head=False)
     _check_deterministic(spec)
     if not model.is_vision:
@@ -70,6 +71,7 @@ def open_policy(spec: Spec, console: Console | None = None) -> "TorchPolicy | Vl
     _check_deterministic(spec)
     if spec.tensor_parallel > 1 and name == "torch":
         raise UsageError("tensor parallelism needs engine vllm, not torch")
+    # Before an engine starts, which takes up to minutes.
     check_split(spec.model, spec.tensor_parallel)
     console = console or Console(quiet=True)
     if name == "torch":
@@ -96,6 +98,7 @@ def embedded_fits(spec: Spec) -> bool:
         return False
     on_gpu = spec.device.startswith("cuda")
     in_bf16 = spec.torch_dtype.itemsize == memory.BF16
+    # The least that it must hold: one sequence as long as the context.
     plan = memory.EnginePlan(shape_of(spec.model), slots=1, longest=spec.model.context, bf16=in_bf16, on_gpu=on_gpu)
     room = Machine.ask(spec.device).required_card()
     return memory.peak_bytes(memory.engine_lines(plan)) <= room.usable
@@ -163,6 +166,7 @@ class NestedGenerator:
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
         """Sample one completion per seed with the text model, in the order of the seeds."""
+        # The first prompt without images pays for opening it.
         self._text = self._text or open_policy(self._spec, self._console)
         return await self._text.complete(messages, sampling, seeds=seeds)
 

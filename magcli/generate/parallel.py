@@ -43,11 +43,13 @@ def check_split(model: Model, ranks: int) -> None:
     if ranks == 1:
         return
     config = model.text_config
+    # What vLLM divides among the ranks: each has whole heads, and its columns of the wide matrices.
     parts = {"attention heads": int(config.num_attention_heads), "inner features": model.widths[1]}
     for what, number in parts.items():
         if number % ranks:
             raise UsageError(f"--tensor-parallel {ranks} does not divide the {number} {what} of {model.name}")
     shared = kv_heads(config)
+    # With more ranks than key-value heads each head is on ranks / heads of them.
     if shared % ranks and ranks % shared:
         text = f"--tensor-parallel {ranks} is neither a divisor nor a multiple of the {shared} key-value heads"
         raise UsageError(f"{text} of {model.name}")

@@ -54,24 +54,28 @@ class ErrorEvent(Exception):
         self.text = text
 
 
-async def read_error(chunks: AsyncIterator[bytes]) -> str:
-    """The beginning of an error message."""
+async def _read(chunks: AsyncIterator[bytes], most: int) -> bytes:
+    """A body, of which no more is read once it is longer than ``most`` bytes."""
     body = bytearray()
     async for chunk in chunks:
         body += chunk
-        if len(body) > MAX_ERROR_BYTES:
+        if len(body) > most:
             break
-    return bytes(body[:MAX_ERROR_BYTES]).decode(errors="replace")
+    return bytes(body)
+
+
+async def read_error(chunks: AsyncIterator[bytes]) -> str:
+    """The beginning of an error message."""
+    body = await _read(chunks, MAX_ERROR_BYTES)
+    return body[:MAX_ERROR_BYTES].decode(errors="replace")
 
 
 async def read_json(chunks: AsyncIterator[bytes]) -> Any:
     """The value of a reply that is one JSON text; errors as ``parse``, and WrongReply if it is too long."""
-    body = bytearray()
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > MAX_BYTES:
-            raise WrongReply(f"the reply is longer than {MAX_BYTES:,} bytes: {excerpt(bytes(body[:EXCERPT]))}")
-    return parse(bytes(body))
+    body = await _read(chunks, MAX_BYTES)
+    if len(body) > MAX_BYTES:
+        raise WrongReply(f"the reply is longer than {MAX_BYTES:,} bytes: {excerpt(body[:EXCERPT])}")
+    return parse(body)
 
 
 async def read_stream(chunks: AsyncIterator[bytes]) -> dict[str, Any]:
@@ -110,10 +114,12 @@ async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     size = 0
     async for line in _lines(chunks):
         if line.startswith(b"data:"):
+            # One blank after the colon is not part of the data.
             parts.append(line.removeprefix(b"data:").removeprefix(b" "))
             size += len(line)
             if size > MAX_BYTES:
                 raise WrongReply(f"an event of the stream is longer than {MAX_BYTES:,} bytes")
+        # An empty line ends an event, whose data may stand in several lines.
         elif not line and parts:
             yield b"\n".join(parts)
             parts = []
@@ -127,6 +133,7 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     unfinished = bytearray()
     async for chunk in chunks:
         unfinished += chunk
+        # A long line comes in many chunks: it is split only once it has ended.
         if b"\n" in chunk:
             *lines, unfinished = unfinished.split(b"\n")
             for line in lines:
@@ -155,9 +162,11 @@ class StreamedMessage:
         """Take an event; errors as ``read_stream``."""
         if not isinstance(event, dict):
             raise WrongReply(f"unexpected event in the stream: {excerpt(event)}")
+        # Servers report errors in either of these forms.
         if event.get("error") or event.get("object") == "error":
             raise _error_in(event)
         if event.get("usage") is not None:
+            # Servers that send it with every event count up; the last is that of the whole.
             self._usage = event["usage"]
         choices = event.get("choices")
         if not choices:
@@ -186,6 +195,7 @@ class StreamedMessage:
     def reply(self) -> dict[str, Any]:
         """The same as a reply that is not streamed; errors as ``read_stream``."""
         has_finish, has_usage = self._finish is not None, self._usage is not None
+        # Some servers leave out [DONE]; a finish reason and a count show as well that nothing is missing.
         is_whole = self.is_done or (has_finish and has_usage)
         if not is_whole:
             raise BrokenReply("the stream ended before the completion did")
@@ -227,6 +237,7 @@ def whole_characters(text: str) -> str:
     Raises WrongReply if half of a character (a lone surrogate) is left, which no table can store.
     """
     try:
+        # Of two surrogates next to each other UTF-16 makes one character.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         raise WrongReply(f"the text has half of a character (a lone surrogate): {excerpt(text)}") from None
@@ -238,7 +249,8 @@ def token_count(usage: Any) -> int:
     if count is None:
         raise WrongReply(f"the reply lacks usage.completion_tokens: usage is {excerpt(usage)}")
     is_number = isinstance(count, int | float) and not isinstance(count, bool)
-    is_whole = is_number and math.isfinite(count) and count == int(count)  # some servers count in floats
+    # Some servers count in floats.
+    is_whole = is_number and math.isfinite(count) and count == int(count)
     if not is_whole or not 0 <= count <= MAX_TOKENS:
         raise WrongReply(f"usage.completion_tokens is {excerpt(count)}, which is no number of tokens")
     return int(count)
@@ -251,7 +263,8 @@ def excerpt(value: Any) -> str:
     # Cut first: a reply may be very long.
     text = value[: 2 * EXCERPT] if isinstance(value, str) else _SHORT.repr(value)
     line = " ".join(text.split())
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)  # without the quotes
+    # ``ascii`` escapes a letter, and puts it in quotes.
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
     if len(shown) > EXCERPT:
         shown = shown[:EXCERPT] + " ..."
     return shown

@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from magcli.cluster.tasks import run_all
 from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLong
 from magcli.generate.replies import (
     BrokenReply,
@@ -128,14 +129,17 @@ class ServerGenerator:
             self._more[KEEP_SPECIAL] = False
         self._deadline = deadline
         self._connections = asyncio.Semaphore(concurrency)
+        # One request asks for the list of models, and the others wait for its answer.
         self._model_lock = asyncio.Lock()
         self.num_finished = 0
         self._first_sent: float | None = None
         self._has_connected = False
+        # Replies are read as raw bytes, so that their size can be bounded.
         headers = {"Accept-Encoding": "identity"}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
         self._client = httpx.AsyncClient(
+            # Only connecting has a time of its own; the others are those of ``_send`` and ``_try``.
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
             headers=headers,
@@ -153,13 +157,7 @@ class ServerGenerator:
         """
         if self._client.is_closed:
             raise MagError(f"{self._url}: the connection to the server has been closed")
-        tasks = [asyncio.ensure_future(self._one(messages, sampling, seed)) for seed in seeds]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return await run_all(self._one(messages, sampling, seed) for seed in seeds)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -168,6 +166,7 @@ class ServerGenerator:
     async def _one(self, messages: Sequence[Message], sampling: Sampling, seed: int) -> Completion:
         model = await self._model_name()
         request = _request(model, messages, sampling, seed) | self._more
+        # The deadline of a sample begins when it has a connection.
         async with self._connections:
             reply = await self._reply(request)
         completion = _completion(reply, self._url, self.thoughts)
@@ -188,6 +187,7 @@ class ServerGenerator:
                 if "stream" not in request:
                     raise EnvironmentFault(f"{self._url}: streams lack usage.completion_tokens") from error
                 refused = set(STREAM)
+            # This request is sent again without them, and later ones are made without them.
             request = {name: value for name, value in request.items() if name not in refused}
             self._more = {name: value for name, value in self._more.items() if name not in refused}
 
@@ -204,6 +204,7 @@ class ServerGenerator:
 
     async def _send(self, method: str, path: str, body: dict[str, Any] | None, *, waits_for: str, ends: float) -> Any:
         """Send a request, with retries until a time of the monotonic clock; returns the reply's content."""
+        # The same with every try, so that the server can tell a repeated request from a new one.
         identity = uuid.uuid4().hex
         headers = {"X-Request-Id": identity, "Idempotency-Key": identity}
         pause = MIN_BACKOFF
@@ -212,6 +213,7 @@ class ServerGenerator:
         while (left := ends - time.monotonic()) > 0:
             retry_after = 0.0
             try:
+                # The rest of the deadline ends a running try, too.
                 async with asyncio.timeout(left):
                     return await self._try(method, path, body, headers)
             except TimeoutError:
@@ -232,6 +234,7 @@ class ServerGenerator:
                     f"{self._url}: {last}: the server asks to wait {retry_after:g} s, longer than what is left of the "
                     f"{self._deadline:g} s for {waits_for}; give it a longer --deadline"
                 )
+            # Random, since requests that fail together would otherwise come back together.
             wait = max(retry_after, pause * random.uniform(0.5, 1.0))
             await asyncio.sleep(min(wait, left))
             pause = min(2 * pause, MAX_BACKOFF if self._has_connected else MAX_EARLY_BACKOFF)
@@ -240,6 +243,7 @@ class ServerGenerator:
         )
 
     async def _try(self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]) -> Any:
+        # Of all requests: a server that is starting is waited for once, not by each of them.
         self._first_sent = self._first_sent or time.monotonic()
         try:
             # The first bytes may take the whole deadline: requests queue, and not every server streams.
@@ -258,6 +262,7 @@ class ServerGenerator:
             self._check_connection(error)
             raise TransientError(f"{type(error).__name__}: {error}") from error
         except httpx.TransportError as error:
+            # The connection was there, and broke.
             self._has_connected = True
             raise TransientError(f"{type(error).__name__}: {error}") from error
         except ErrorEvent as error:
@@ -293,6 +298,7 @@ class ServerGenerator:
 
     def _refusal(self, status: int, text: str, path: str, retry_after: float = 0.0) -> Exception:
         """The error that a status other than 200 stands for; ``text`` is what the server says."""
+        # Any other status would be the same with the next try.
         if status in TRANSIENT_STATUS:
             return TransientError(f"status {status}", retry_after)
         if status in (400, 413) and TOO_LONG.search(text):
@@ -355,6 +361,7 @@ def _completion(reply: Any, url: str, form: ThoughtForm) -> Completion:
         message = choice["message"]
         finish = choice["finish_reason"]
         content = message.get("content")
+        # Servers name the same field differently.
         thoughts = next((message[key] for key in THOUGHTS if message.get(key)), None)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise EnvironmentFault(f"{url}: unexpected reply ({error!r}): {excerpt(reply)}") from error

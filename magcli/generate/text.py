@@ -38,6 +38,7 @@ class SamplerText:
                 rollouts.append(rollout)
                 self.num_finished += 1
                 self.ended(rollout)
+        # They have ended in any order.
         rollouts.sort(key=lambda rollout: rollout.index)
         return [self._completion(rollout) for rollout in rollouts]
 

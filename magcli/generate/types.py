@@ -89,6 +89,7 @@ class Rollout:
         """Of values per token those of the tokens that the policy wrote."""
         if not self.given:
             return values
+        # Pairs of edges are the policy's own ranges: before, between and after those of the environment.
         edges = [0, *chain.from_iterable(self.given), len(values)]
         return [value for start, end in zip(edges[::2], edges[1::2], strict=True) for value in values[start:end]]
 
@@ -207,6 +208,7 @@ def tokens_left(prompt: Sequence[int], sampling: Sampling, context: int, vocabul
     Raises DataError for an empty prompt or an id outside of the vocabulary, PromptTooLong for one that fills the
     context, and UsageError for a sampling parameter that is out of range.
     """
+    # top_p 0 would keep no token at all.
     can_truncate = 0 < sampling.top_p <= 1 and sampling.top_k >= 0
     if sampling.max_tokens < 1 or sampling.temperature < 0 or not can_truncate:
         raise UsageError(f"invalid {sampling}: needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0")
@@ -225,4 +227,5 @@ def sample_seed(run_seed: int, row_id: str, sample: int) -> int:
     It depends on what is sampled, not on when or where, so any sample can be reproduced by itself.
     """
     digest = hashlib.sha256(f"{run_seed}\0{row_id}\0{sample}".encode(errors="surrogatepass")).digest()
+    # 63 bits fit a signed integer of 64.
     return int.from_bytes(digest[:8], "big") >> 1

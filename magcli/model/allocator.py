@@ -25,6 +25,7 @@ def keep_freed_memory() -> bool:
     By default the pages of a large freed tensor go back to the system, and those of the next one are mapped and zeroed
     again one by one: a fifth of the time of a train step of 135M parameters. Threads started later share one heap.
     """
+    # No allocation is mapped by itself, the heap is never trimmed, and there is one heap.
     return _set_allocator({MMAP_MAX: 0, TRIM_THRESHOLD: UNLIMITED, ARENA_MAX: 1})
 
 
@@ -62,6 +63,7 @@ class FreedMemory:
         if not has_glibc():
             return
         kept = resident_bytes() - self._needed
+        # As much again as is needed, and as the machine has left, may be kept.
         if kept <= min(self._needed, left):
             return
         ctypes.CDLL(None).malloc_trim(0)
@@ -76,6 +78,7 @@ def has_glibc() -> bool:
 
 def resident_bytes() -> int:
     """The memory of this process that is in RAM, as Linux counts it."""
+    # The second field of ``statm`` is the resident set, in pages.
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 
@@ -84,6 +87,7 @@ def _set_allocator(options: Mapping[int, int]) -> bool:
     """Set parameters of glibc's allocator; False where there is another one."""
     if not has_glibc():
         return False
+    # ``None``: the C library that this process has loaded.
     set_option = ctypes.CDLL(None).mallopt
     done = [set_option(*option) for option in options.items()]
     return all(done)

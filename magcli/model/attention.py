@@ -83,6 +83,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, kind: Scores, dr
     for start in range(past, total, QUERY_BLOCK):
         stop = min(start + QUERY_BLOCK, total)
         first = 0 if kind.window is None else max(0, start - kind.window + 1)
+        # Slices of keys and values are views: nothing is copied.
         queries = query[:, :, start - past : stop - past]
         keys = key[:, :, first:stop]
         values = value[:, :, first:stop]
@@ -138,12 +139,14 @@ def _weighted(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kind: Sco
     kv_heads = key.shape[1]
     # Query heads that share keys and values are the rows of one product: ``[N, H_kv, groups * rows, width]``.
     queries = query.reshape(count, kv_heads, -1, width)
+    # Scaled before the product, which has more values than the queries.
     products = (queries * kind.scale @ key.transpose(2, 3)).float()
     scores = kind.capped(products).view(count, kv_heads, heads // kv_heads, rows, -1)
     scores = scores.masked_fill(~mask, -torch.inf)
     weights = softmax_with_sinks(scores, kind.sinks).to(value.dtype)
-    weights = drop(weights, dropout)
-    return (weights.flatten(2, 3) @ value).view(count, heads, rows, -1)
+    weights = drop(weights, dropout).flatten(2, 3)  # [N, H_kv, groups * rows, M]
+    output = weights @ value
+    return output.view(count, heads, rows, -1)
 
 
 def softmax_with_sinks(scores: Tensor, sinks: Tensor | None) -> Tensor:

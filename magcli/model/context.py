@@ -22,6 +22,7 @@ def context_length(config: Any) -> int:
 def rotary_limit(config: Any) -> int | None:
     """The length beyond which rotary frequencies change; None if they never do."""
     rope = getattr(config, "rope_parameters", None) or {}
+    # Some families have other parameters for each type of layer.
     by_layer_type = [part for part in rope.values() if isinstance(part, dict)]
     limits = [_limit(part, config) for part in by_layer_type or [rope]]
     return min((limit for limit in limits if limit is not None), default=None)

@@ -21,6 +21,7 @@ def explained(work: str, advice: str) -> Iterator[None]:
     """
     try:
         yield
+    # torch raises RuntimeError, numpy and Python MemoryError.
     except (RuntimeError, MemoryError) as error:
         fault = memory_fault(error)
         if fault is None:

@@ -18,7 +18,6 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from magcli.data.manifest import Chain, Input
 from magcli.errors import EnvironmentFault, first_line
 
-# ``OWNER/NAME`` of at most 96 characters each.
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 """The base class of errors of the hub client's HTTP library (httpx or its successor)."""
 
@@ -81,6 +80,7 @@ class Card:
 def render(card: Card) -> str:
     """The card as the text of a README.md."""
     example = USE_WITH_IMAGES if card.reads_images else USE
+    # As a string of Python, whatever characters the name has.
     use = example.format(name=json.dumps(card.name, ensure_ascii=False))
     parts = [
         f"---\n{_front(card)}\n---\n",
@@ -176,6 +176,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table; the cells are Markdown in one line, such as of ``plain`` and ``code``."""
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in rows:
+        # A bar would begin the next cell.
         cells = [cell.replace("|", "\\|") for cell in row]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -184,6 +185,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def plain(text: str) -> str:
     """A text as Markdown in one line that shows it unchanged, without HTML, links, images or emphasis."""
     line = " ".join(text.split())
+    # Quotes need no escape outside of tags.
     without_html = html.escape(line, quote=False)
     return re.sub(r"([\\`*\[\]~$])", r"\\\1", without_html)
 

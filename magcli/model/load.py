@@ -37,7 +37,7 @@ from magcli.model.weights.plain import (
     tokenizer_class,
 )
 from magcli.model.weights.sums import check_settings, setting_digests, weight_digests, weight_paths, write_sums
-from magcli.model.weights.tensors import INDEX, SINGLE, Stored, stored_tensors
+from magcli.model.weights.tensors import INDEX, Stored, has_weights, stored_tensors
 from magcli.run import limits
 from magcli.run.rundir import without_model
 
@@ -118,11 +118,13 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
         check_settings(folder)
     _check_tokenizer_files(folder, name)
     plain = tokenizer_class(folder)
+    # The class of a plain folder does not know this argument.
     options = {} if plain else {"mistral_format": False}
     kind = getattr(transformers, plain or "AutoTokenizer")
     tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
         name, local_files_only=local, trust_remote_code=False, **options
     )
+    # A processor's template is the one to use where the tokenizer has none.
     if tokenizer.chat_template is None:
         tokenizer.chat_template = _processor_template(name)
     return tokenizer
@@ -137,6 +139,7 @@ def _processor_template(name: str) -> str | None:
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
+    # The file belongs to a processor, and is an object with this one key.
     template = (read_json(Path(file)) or {}).get("chat_template") if file else None
     return template if isinstance(template, str) else None
 
@@ -150,6 +153,7 @@ def load_model(
     weights are randomly initialized from ``seed``, the same on every device and for every ``dtype``.
     """
     prepare_device(device)
+    # None for a model that is its own text model.
     whole = nested_config(name)
     _check_supported(name, whole)
     if whole is not None and from_scratch:
@@ -171,6 +175,7 @@ def nested_config(name: str) -> Any:
     """The transformers configuration of a model whose text model is inside a larger one; None for any other model."""
     folder = Path(name)
     content = read_json(folder / "config.json")
+    # From the file alone, since importing transformers' configurations takes much longer.
     is_text = content is not None and "vision_config" not in content
     if is_text or (folder / "adapter_config.json").exists():
         return None
@@ -206,7 +211,7 @@ def load_vision_model(
                 name, local_files_only=_local_only(name), trust_remote_code=False
             )
         except ImportError as error:
-            reason = " ".join(str(error).split())[:120]
+            reason = one_line(error)[:120]
             raise EnvironmentFault(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
@@ -214,6 +219,7 @@ def load_vision_model(
         model = transformers.AutoModelForImageTextToText.from_pretrained(
             name, dtype=dtype, local_files_only=local, trust_remote_code=False
         )
+        # Some processors have only the image part.
         if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
             raise EnvironmentFault(
                 f"model {name}: its processor has no chat template; use an instruct model or add one"
@@ -274,8 +280,7 @@ def text_places(name: str, outline: "PreTrainedModel") -> dict[str, str]:
 def _stored(name: str) -> dict[str, Stored]:
     """The tensors of a model's checkpoint; none if it has no weights."""
     folder = local_folder(name)
-    has_weights = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
-    return stored_tensors(folder) if has_weights else {}
+    return stored_tensors(folder) if has_weights(folder) else {}
 
 
 def load_generation_config(name: str, config: Any) -> "GenerationConfig":
@@ -295,6 +300,7 @@ def local_folder(name: str, patterns: Sequence[str] = MODEL_FILES) -> Path:
         return Path(name)
     with quiet_transformers(), _explained(name):
         return Path(
+            # Only what transformers reads: repositories often have the same weights in several layouts.
             snapshot_download(
                 name,
                 local_files_only=_local_only(name),
@@ -309,6 +315,7 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
         torch.manual_seed(seed)
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     for parameter in model.parameters():
+        # Drawn in float32 and rounded: each type has the same weights.
         parameter.data = parameter.data.to(dtype)
     return model
 
@@ -327,7 +334,7 @@ def atomic_model_folder(folder: Path, *, sums: bool = True) -> Iterator[Path]:
     except (SafetensorError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
             raise
-        raise EnvironmentFault(f"cannot write {folder}: {' '.join(str(error).split())[:200]}") from error
+        raise EnvironmentFault(f"cannot write {folder}: {one_line(error)}") from error
 
 
 def fingerprint(folder: Path, *, weights: bool = True) -> str:
@@ -345,10 +352,12 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
         advice = adapter_advice(folder) or f"is not a model folder: {needs}"
         raise EnvironmentFault(f"{folder} {advice}")
     if weights:
+        # Raises if it is damaged.
         read_json(folder / INDEX)  # some readers prefer a file of all weights to it
     digests = setting_digests(folder, weights=weights)
     if weights:
         digests |= weight_digests(folder)
+    # Names too, so that files cannot change places; the zero byte stands in no name.
     return hash_text("".join(f"{name}\0{digest}\0" for name, digest in digests.items()))
 
 
@@ -356,6 +365,7 @@ def _local_only(name: str) -> bool:
     """Whether to look only on this machine: for folders, and when the hub does not answer (its client would retry)."""
     if Path(name).is_dir():
         return True
+    # The user's own switch.
     if constants.HF_HUB_OFFLINE:
         return True
     try:
@@ -365,9 +375,15 @@ def _local_only(name: str) -> bool:
     return False
 
 
+def one_line(error: BaseException) -> str:
+    """The beginning of another library's error message, all of its lines as one."""
+    return " ".join(str(error).split())[:200]
+
+
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Suppress transformers' progress bars and notices; errors are raised anyway."""
+    # Both are settings of the process, so they are put back.
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -389,6 +405,7 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except MagError:
         raise
+    # MemoryError and torch's error for it have a message of their own.
     except Exception as error:
         raise limits.exhausted(error) or EnvironmentFault(_reason(name, error)) from error
 
@@ -400,6 +417,7 @@ def _reason(name: str, error: Exception) -> str:
         EnvironmentFault: one of its JSON files is damaged, which is the reason.
     """
     folder, reason = Path(name), first_line(error)
+    # The most certain reason first; later ones are guesses by what the folder has.
     if "trust_remote_code" in str(error):
         return (
             f"model {name} needs Python code of its own, which magcli never runs: use a model of a family that "

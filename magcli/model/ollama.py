@@ -78,6 +78,7 @@ class Pieces:
             head = f"{{{{ if not .System }}}}{self.head}{{{{ end }}}}" if self.head else ""
             opening = f"{{{{ $system := .System }}}}{head}"
             system = system.replace(".System", "$system")
+            # Only in the first turn: the variable is emptied there.
             inside = f'{{{{ if $system }}}}{system}{{{{ $system = "" }}}}{{{{ end }}}}'
         else:
             head = f"{{{{ else }}}}{self.head}" if self.head else ""
@@ -128,7 +129,9 @@ def _pieces(tokenizer: "PreTrainedTokenizerBase") -> Pieces | None:
         return None
     start, before_answer, after_answer, end = alone
     before_system, after_system = with_system[:2]
+    # It stands before the first question and after an answer, each time at the end.
     before_user = _common_end(start, after_answer)
+    # Where no user's turn begins after the system prompt, it is inside the first one.
     in_user = not after_system.endswith(before_user)
     if in_user:
         before_user = _common_end(before_system, before_user)

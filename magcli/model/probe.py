@@ -66,6 +66,7 @@ def record_attention(model: "PreTrainedModel") -> list[AttentionCall]:
 
 def probe_tokens(model: "PreTrainedModel") -> Tensor:
     """Token ids ``[SEQUENCES, LENGTH]``, always the same ones."""
+    # Of its own, so that the process's random numbers stay as they are.
     draw = torch.Generator().manual_seed(0)
     size = model.get_input_embeddings().weight.shape[0]
     return torch.randint(size, (SEQUENCES, LENGTH), generator=draw).to(model.device)
@@ -74,6 +75,7 @@ def probe_tokens(model: "PreTrainedModel") -> Tensor:
 @torch.no_grad()
 def own_logits(model: "PreTrainedModel") -> Tensor:
     """Float32 logits ``[SEQUENCES, LENGTH, vocab]`` of the probe by the model's own attention code."""
+    # Eager attention is the plain code of the family, on every device.
     ours = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
@@ -169,11 +171,13 @@ def _window(mask_function: MaskFunction, local_size: int | None) -> int | None:
     size = local_size or CONTEXT_SAMPLE
     row = torch.tensor(2 * size + size // 2)
     columns = torch.arange(3 * size)
+    # The mask of one query, for batch 0 and head 0.
     seen = torch.as_tensor(mask_function(0, 0, row, columns)).expand(len(columns))
     earlier = columns <= row
     if torch.equal(seen, earlier):
         return None
     if local_size is not None:
+        # A chunked mask hides other tokens than a window of its size: see ``row``.
         in_window = earlier & (columns > row - local_size)
         if torch.equal(seen, in_window):
             return local_size

@@ -45,6 +45,7 @@ def setting_paths(folder: Path) -> list[Path]:
 
 def code_paths(folder: Path) -> list[Path]:
     """The Python files that a model's configuration names as its own code; without ``auto_map`` there are none."""
+    # Without ``auto_map`` transformers loads none of them.
     names_code = any(b'"auto_map"' in file.read_bytes() for file in folder.glob("*config.json"))
     return sorted(folder.glob("*.py")) if names_code else []
 
@@ -80,8 +81,10 @@ def with_values(content: bytes, values: Mapping[str, Any]) -> bytes:
     """A JSON object with other values of some keys; new keys come last. Indentation is kept."""
     text = content.decode("utf-8")
     changed = json.loads(text) | dict(values)
+    # The indentation of the first key is that of the file; without line breaks there is none.
     first_key = re.search(r'\n([ \t]+)"', text)
     indentation = first_key[1] if first_key else None
+    # Other letters are escaped only in a file that has none.
     written = json.dumps(changed, indent=indentation, ensure_ascii=text.isascii())
     ending = text[len(text.rstrip()) :]  # a line break, or none
     return (written + ending).encode("utf-8")
@@ -93,6 +96,7 @@ def with_dtype(config: bytes, dtype: str) -> bytes:
     A config without such a key gets ``torch_dtype``, which all versions of transformers read.
     """
     content = json.loads(config)
+    # Readers know one key or the other; a config that has both keeps both.
     changes: dict[str, Any] = _dtypes(content, dtype) or {"torch_dtype": dtype}
     text = content.get("text_config")
     if isinstance(text, dict):
@@ -116,6 +120,7 @@ def declared_dtype(config: bytes) -> str | None:
 def with_ends(files: Settings, ends: Collection[int]) -> Settings:
     """The files with a generation config that has all of these end tokens; unchanged if it has them already."""
     config = json.loads(files[CONFIG])
+    # Without a generation config the ends are those of the model's configuration.
     content = json.loads(files[GENERATION]) if GENERATION in files else config
     listed = content.get("eos_token_id")  # one id, several or none
     if listed is None:

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from magcli.model.model import Model
 
 
@@ -58,14 +56,17 @@ def shape_of(model: "Model") -> ModelShape:
     """
     config, outline = model.text_config, model.outline
     hidden = int(config.hidden_size)
+    # Models without attention have no heads; 64 is the usual width of one.
     heads = int(getattr(config, "num_attention_heads", None) or max(1, hidden // 64))
     head, embedding = outline.get_output_embeddings(), outline.get_input_embeddings()
+    # A tied head is the embedding itself.
     outside = {id(head.weight), id(embedding.weight)}
     all_weights = linear_weights = 0
     for parameter in outline.parameters():  # a tied one comes once
         all_weights += parameter.numel()
         if id(parameter) not in outside:
-            linear_weights += _matrix_size(parameter)
+            # Biases and norms are vectors; experts are stacked matrices.
+            linear_weights += parameter.numel() if parameter.ndim > 1 else 0
     return ModelShape(
         hidden=hidden,
         inner=_active_inner(config, hidden),
@@ -78,11 +79,6 @@ def shape_of(model: "Model") -> ModelShape:
         linear=linear_weights,
         tied=bool(getattr(config, "tie_word_embeddings", False)),
     )
-
-
-def _matrix_size(parameter: "nn.Parameter") -> int:
-    """The number of weights of a matrix, or of the stacked matrices of experts; 0 for biases and norms."""
-    return parameter.numel() if parameter.ndim > 1 else 0
 
 
 def _active_inner(config: Any, hidden: int) -> int:

@@ -41,6 +41,7 @@ def choose(
     if len(ready) < batch:
         return None
     oldest_first = sorted(ready, key=lambda number: (started[number], number))
+    # Ties by number, so that the choice does not depend on which group ended first.
     chosen = set(oldest_first[:batch])
     if len(ready) == len(started):
         # There is no slow group to wait for.
@@ -95,6 +96,7 @@ class Admission:
         """
         if self.in_flight >= capacity:
             return False
+        # With S + 1 batches outstanding a new group trains after at most S updates (``choose``).
         batches = min(self.staleness + 1, self.updates - self.version)
         within_bound = len(self.started) < batches * self.batch
         return within_bound and not self._generation_is_ahead()

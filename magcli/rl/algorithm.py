@@ -24,7 +24,7 @@ The papers: GRPO is DeepSeekMath (arXiv 2402.03300), Dr. GRPO 2503.20783, DAPO 2
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +33,9 @@ from magcli.choices import AdvantageNorm, DiverseBy, LossNorm
 from magcli.errors import MagError, UsageError
 from magcli.verify.custom import load
 from magcli.verify.types import UNGRADED, Reason
+
+if TYPE_CHECKING:
+    from magcli.verify.reward import Reward
 
 DropReason = Literal["all-right", "all-wrong", "same-reward", "bad-gold", "timeout", "infra-error", "reward-error"]
 
@@ -71,6 +74,7 @@ def drop_reason(
     """
     if not rewards:
         raise MagError("a group needs at least one completion")
+    # The order of ``UNGRADED`` decides which reason is named.
     for ungraded in UNGRADED:
         if ungraded in reasons:
             return ungraded
@@ -78,9 +82,18 @@ def drop_reason(
         return None
     if by == "reward":
         return None if max(rewards) - min(rewards) > EQUAL else "same-reward"
+    # One of each is enough: then advantages differ from 0.
     if any(correct) and not all(correct):
         return None
     return "all-right" if all(correct) else "all-wrong"
+
+
+def drop_reason_of(rewards: "Sequence[Reward]", *, by: DiverseBy) -> DropReason | None:
+    """``drop_reason`` of a group with these rewards."""
+    totals = [reward.total for reward in rewards]
+    correct = [reward.correct for reward in rewards]
+    reasons = [reward.reason for reward in rewards]
+    return drop_reason(totals, correct, reasons, by=by)
 
 
 def advantages(
@@ -97,6 +110,7 @@ def advantages(
     if norm == "global":
         return _standardise(rewards, counts=lengths)
     members = _members(groups, len(rewards))
+    # Rewards minus the mean of their group, on which the other norms build.
     centred = [0.0] * len(rewards)
     for indices in members:
         _assign(centred, indices, _centre([rewards[i] for i in indices]))
@@ -207,6 +221,7 @@ def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Te
     another engine. Truncation bounds its variance (truncated importance sampling).
     """
     log_ratio = (proximal - sampler).detach()
+    # The cap as a logarithm, so that the exponential cannot overflow.
     return log_ratio.clamp(-MAX_LOG_RATIO, math.log(cap)).exp()
 
 
@@ -216,6 +231,7 @@ def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
     GRPO, eq. 4. It is never negative, unbiased if the policy generated the tokens, and has zero gradient where the two
     agree. The recipe has no such penalty (P 2.1); ``--kl`` adds it.
     """
+    # Only from above: far below 0 the exponential is 0, and its gradient too.
     log_ratio = (reference - new).clamp(max=MAX_LOG_RATIO)
     return log_ratio.exp() - 1 - log_ratio
 
@@ -245,6 +261,7 @@ def weighted_loss(
 
     All tensors are ``[N]``; terms that are None are left out. The entropy bonus is that of PPO, eq. 9.
     """
+    # Weights of the whole mini-batch: the losses of its micro-batches are summed.
     loss = policy_loss if importance is None else importance * policy_loss
     if kl is not None:
         loss = loss + kl_coef * kl
@@ -289,6 +306,7 @@ def custom_policy_loss(spec: str, tokens: Tokens, clip_low: float, clip_high: fl
     if policy_loss.shape != tokens.new.shape:
         shape, expected = list(policy_loss.shape), list(tokens.new.shape)
         raise UsageError(f"loss {spec!r} returned shape {shape}, expected one value for each token {expected}")
+    # The backward pass would fail or, with a KL penalty, train for that alone.
     if tokens.new.requires_grad and not policy_loss.requires_grad:
         raise UsageError(f"loss {spec!r} does not depend on tokens.new, so it has no gradient")
     return policy_loss

@@ -53,6 +53,7 @@ class Checkpointing:
             state = trainer.controller.load(last)
             trainer.done = state["step"]
             trainer.bad_updates = state["bad_updates"]
+        # Lines of updates that the ledger lacks, after a power cut, are of updates that come anew.
         self.folder.rewind(last_started)
         for line in self.folder.metrics():
             if line["step"]:
@@ -73,6 +74,7 @@ class Checkpointing:
             return batch
         if step not in self.ledger.batches:
             return None
+        # What was dropped since the update before belongs to this update's table.
         waiting = [self.store.load(number) for number in self.store.numbers()]
         dropped = [group for group in waiting if group.dropped is not None]
         lost = f"update {step} cannot be repeated without it; give --restart"
@@ -85,6 +87,7 @@ class Checkpointing:
             self.store.write_table(step, batch, advantages)
         if step not in self.ledger.trained:
             self.ledger.record_batch([group.number for group in batch.trained], "trained", step=step)
+        # A repeated update is recorded once, as it was the first time.
         if len(self.lines) < step:
             self.folder.log(line)
             self.lines.append(line)
@@ -115,6 +118,7 @@ class Checkpointing:
         """Write the weights for the landscape and a checkpoint if they are due; whether the checkpoint was."""
         trainer.controller.check_save()
         self.save_trajectory(trainer)
+        # The last checkpoint is written by ``finish``.
         is_due = trainer.done % self.checkpoint_every == 0 and trainer.done < trainer.updates
         if is_due:
             self.save(trainer)
@@ -140,19 +144,24 @@ class Checkpointing:
         It has weights, optimizer state and the number of the update, which the ledger has before. Several ranks write
         it during the next updates.
         """
+        # After a power cut the ledger must not lack an update that the checkpoint has.
         self.ledger.sync()
         folder = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
         state = {"step": trainer.done, "bad_updates": trainer.bad_updates}
         remove_old = partial(checkpoint.prune, self.folder.checkpoints, keep=self.keep_checkpoints)
         trainer.controller.save(folder, state, remove_old)
 
+    def complete_save(self, trainer: Trainer) -> None:
+        """Write the checkpoint of the last update, unless there is one, to its end."""
+        if not self.is_saved(trainer):
+            self.save(trainer)
+        trainer.controller.finish_save()
+
     def finish(self, trainer: Trainer) -> None:
         """Write the last checkpoint, from which the run can be prolonged, and the model, which marks it as finished."""
         # A checkpoint that ranks still write is not complete yet.
         trainer.controller.finish_save()
-        if not self.is_saved(trainer):
-            self.save(trainer)
-            trainer.controller.finish_save()
+        self.complete_save(trainer)
         self.ledger.sync()
         trainer.controller.save_adapter(self.folder.path / "adapter")
         trainer.controller.save_model(self.folder.model)

@@ -69,6 +69,7 @@ class ProblemStats:
 
     def add(self, correct: int, graded: int, *, is_open: bool = False) -> None:
         """Count a group with ``correct`` of ``graded`` completions; ``is_open``: it is not solved in any case."""
+        # Both by the same factor, so that the rate is a weighted mean.
         self.correct = DECAY * self.correct + correct
         self.graded = DECAY * self.graded + graded
         self.groups += 1
@@ -133,6 +134,7 @@ class Curriculum:
         for row in rows:
             problem_id = row["id"]
             self._by_id[problem_id] = row
+            # The run's own groups say more of its policy than the columns of a table.
             was_sampled = problem_id in self._stats and self._stats[problem_id].groups > 0
             if not was_sampled:
                 self._stats[problem_id] = _initial_stats(row)
@@ -150,6 +152,7 @@ class Curriculum:
             AllSolved: there is none left.
             DataError: none is in the band of the stage.
         """
+        # A group that is started once more keeps its problem.
         if number not in self._assigned:
             self._advance(stage)
             self._assigned[number] = self.rows[self._upcoming.popleft()]
@@ -184,6 +187,7 @@ class Curriculum:
         stats = self._stats[problem_id]
         is_open = self.any_scale and trains
         stats.add(correct, graded, is_open=is_open)
+        # It stays retired, whatever a group finds that had started before.
         stats.retired |= 0 < self.retire_after <= stats.solved_in_a_row
         if correct or is_open:
             stats.unsolved_in_a_row = 0
@@ -237,8 +241,8 @@ class Curriculum:
 
     def _begin_epoch(self) -> None:
         """Shuffle the problems for the next epoch; all of them may be deferred in it."""
-        all_retired = all(self._stats[row["id"]].retired for row in self.rows)
-        if all_retired:
+        stats = [self._stats[row["id"]] for row in self.rows]
+        if all(problem.retired for problem in stats):
             rule = f"{self.retire_after} all-correct groups in a row"
             raise AllSolved(f"rl: all {len(self.rows)} problems are solved ({rule}); use harder ones")
         self.epoch += 1
@@ -262,6 +266,7 @@ def _check(stages: Sequence[StageProblems]) -> None:
         if not rows:
             raise DataError("rl: a stage has no problems")
         measured = any(row.get("pass_rate") is not None for row in rows)
+        # Groups of an earlier stage will have given some of them a rate.
         was_sampled = any(row["id"] in earlier for row in rows)
         if band is not None and not (measured or was_sampled):
             raise DataError(f"rl: no problem has a pass_rate for the band {_band_text(band)}; filter-math computes it")

@@ -20,6 +20,7 @@ class EvaluationTimes:
         """Whether the weights of a step are evaluated."""
         if self.every == 0:
             return False
+        # Step 0, before the first update, is due, too.
         return step % self.every == 0 or step == self.updates
 
     def is_missing(self, line: Line) -> bool:

@@ -47,6 +47,7 @@ def digest_of(run: Path) -> str:
     digest = hashlib.sha256()
     for path in tables_of(run):
         with path.open("rb") as file:
+            # A digest of digests: the bounds between the files count, too.
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
@@ -64,6 +65,7 @@ class Rewards:
     def __init__(self, run: Path, most: int) -> None:
         self.problems: dict[str, Problem] = {}
         self._rewards: dict[str, list[Reward]] = defaultdict(list)
+        # The newest first, since older groups are of an earlier policy.
         for path in reversed(tables_of(run)):
             self._add(path, most)
 
@@ -73,11 +75,13 @@ class Rewards:
         for batch in table.read(str(path)).rows:
             for row in batch.select(COLUMNS).to_pylist():
                 rows_by_group[row["group"]].append(row)
-        for _, rows in sorted(rows_by_group.items(), reverse=True):
+        for group in sorted(rows_by_group, reverse=True):
+            rows = rows_by_group[group]
             first = rows[0]
             problem_id = str(first["id"])
+            problem = Problem(str(first["prompt"]), str(first["answer"]))
             # The newest statement of the problem is the first to come, and stays.
-            self.problems.setdefault(problem_id, Problem(str(first["prompt"]), str(first["answer"])))
+            self.problems.setdefault(problem_id, problem)
             rewards = self._rewards[problem_id]
             if len(rewards) < most:
                 rewards += [reward_of(row) for row in rows]

@@ -34,6 +34,7 @@ def note_layout(folder: RunDir, *, trainers: int, tensor_parallel: int, fsdp_siz
     # One copy of the weights for all ranks is the usual layout, and goes without saying.
     if 0 < fsdp_size < trainers:
         layout += f",{fsdp_size}"
+    # A run without a note has just begun.
     earlier = folder.notes.get(NAME, layout)
     folder.note(NAME, layout if earlier == layout else SEVERAL)
 

@@ -58,12 +58,14 @@ class Ledger:
         self.batches: dict[int, list[int]] = {}
         self.batch_fields: dict[int, dict[str, Any]] = {}
         self.trained: set[int] = set()
+        # Each line has a checksum over all before it, so a changed one is noticed.
         lines = checksum.read_lines(path, DAMAGED)
         self._crc = lines.crc
         for event in _checked(lines.objects, path):
             self._apply(event)
         with durable.disk_errors(path):
             self.file = open(path, "ab", buffering=0, opener=durable.opener)  # noqa: SIM115
+            # What a kill has left of a line would be the beginning of the next.
             self.file.truncate(lines.size)
 
     @property
@@ -147,6 +149,7 @@ def _checked(events: Iterable[dict[str, Any]], path: Path) -> Iterator[dict[str,
 def by_group(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Each event once for every group that it names."""
     for event in events:
+        # A line names one group or those of an update.
         for group in event.get("groups") or [event["group"]]:
             yield group, event
 

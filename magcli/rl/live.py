@@ -134,14 +134,15 @@ class Curves:
 
         May be called from another thread than ``add``.
         """
+        # What was drawn is kept: a terminal is drawn several times a second, an update takes longer.
         key = (self._updates, self._evaluations, width)
         if self._last is None or width < MIN_WIDTH:
             return []
         if self._drawn is None or self._drawn[0] != key:
             self._drawn = key, self._rows(self._last, width)
         _, rows = self._drawn
-        fits = len(rows) + OTHER_LINES <= height
-        return rows if fits else []
+        needed = len(rows) + OTHER_LINES
+        return rows if needed <= height else []
 
     def _rows(self, last: Line, width: int) -> list[Text]:
         across, lines = layout(width)
@@ -174,10 +175,14 @@ def chart(name: str, text: str, points: Sequence[float | None], width: int, heig
     title = Text(name, style="bold").append(f" {text}", style="not bold")
     values = [point for point in points if point is not None]
     span = f"{_short(min(values))} to {_short(max(values))}" if values else ""
-    if title.cell_len + 2 + len(span) <= width:
-        title.append(span.rjust(width - title.cell_len), style="dim not bold")
+    room = width - title.cell_len
+    # At least two blanks before it.
+    if len(span) + 2 <= room:
+        title.append(span.rjust(room), style="dim not bold")
+    # All lines of a chart are equally wide, so that charts can stand side by side.
     title.truncate(width, pad=True)
-    return [title, *(Text(line, style="cyan") for line in braille(points, width, height))]
+    curve = [Text(line, style="cyan") for line in braille(points, width, height)]
+    return [title, *curve]
 
 
 def _short(value: float) -> str:
@@ -190,6 +195,7 @@ def braille(points: Sequence[float | None], width: int, height: int) -> list[str
     Points are connected; unknown ones leave a gap.
     """
     cells = [[0] * width for _ in range(height)]
+    # Two dots a column, four a line.
     levels = _levels(resample(points, 2 * width), 4 * height)
     before: int | None = None
     for x, level in enumerate(levels):
@@ -218,6 +224,7 @@ def _interpolated(points: Sequence[float | None], at: float) -> float | None:
     right = min(left + 1, last)
     start, end = points[left], points[right]
     share = at - left
+    # Next to a gap the nearer point counts, so that the gap keeps its width.
     if start is None or end is None:
         return start if share < 0.5 else end
     return start + (end - start) * share

@@ -132,6 +132,7 @@ async def end_all_solved(end: AllSolved, stages: TrainingStages, scheduler: Roll
     Raises:
         AllSolved: there are stages after this one, which its problems would not reach.
     """
+    # A later stage may have other problems, so this is not the end that was asked for.
     if scheduler.stage < len(stages.options) - 1:
         raise end
     await scheduler.abandon("all-solved")
@@ -197,9 +198,7 @@ class Updates:
         # A run does not resume from a checkpoint whose update is not in the metrics.
         if self._trainer.done != len(self._checkpointing.lines):
             return False
-        if not self._checkpointing.is_saved(self._trainer):
-            self._checkpointing.save(self._trainer)
-        self._trainer.controller.finish_save()
+        self._checkpointing.complete_save(self._trainer)
         self.ending.saved()
         return True
 
@@ -281,6 +280,7 @@ def repeat_updates(
             check_mismatch(trainer.mismatch(batch.trained, settings), monitor)
         metrics = trainer.learn(batch.trained, settings)
         seconds = time.monotonic() - started
+        # No engine is running yet.
         idle = repeated_idle(metrics.seconds, seconds)
         times = Times(seconds, generating=0.0, generated_tokens=0, idle=idle)
         repeated = RepeatedUpdate(batch, settings, metrics, times)
@@ -376,6 +376,7 @@ class Clock:
     def lap(self) -> Times:
         """The times since the last call."""
         totals = self._totals()
+        # All totals grow, so that a replaced generator does not make a difference negative.
         differences = [after - before for after, before in zip(totals, self._before, strict=True)]
         seconds, working, loading, tokens = differences
         self._before = totals

@@ -43,6 +43,7 @@ def training_metrics(update: UpdateMetrics) -> dict[str, Any]:
         **clip_summary([part.clips for part in parts]),
         **mismatch_summary([part.mismatch for part in parts if part.mismatch is not None]),
     }
+    # Without the option there is no such metric, rather than one of 0.
     of_options = {
         "importance_mean": [part.importance for part in parts],
         "kl_reference": [part.divergence for part in parts],
@@ -103,12 +104,12 @@ def mismatch_summary(parts: Sequence[Tensor]) -> Mapping[str, float]:
 def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: int) -> dict[str, Any]:
     """Means of the reward parts over all graded rollouts; lengths, groups trained and dropped, staleness."""
     sampled = [*trained, *dropped]
-    rewards = [reward for group in sampled for reward in group.rewards]
-    graded = [reward for reward in rewards if reward.reason not in UNGRADED]
+    rewards, graded = _rewards(sampled)
     totals = [reward.total for reward in graded]
     rollouts = [rollout for group in sampled for rollout in group.rollouts]
     lengths = [rollout.num_generated for rollout in rollouts]
     return {
+        # Of all that was sampled: groups that train are a choice, which the policy did not make.
         "reward": _mean(totals),
         "reward_min": min(totals, default=None),
         "reward_max": max(totals, default=None),
@@ -132,6 +133,13 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
     }
 
 
+def _rewards(groups: Sequence[Group]) -> tuple[list[Reward], list[Reward]]:
+    """All rewards of some groups, and those that are known: of 0 because the grading failed nothing follows."""
+    rewards = [reward for group in groups for reward in group.rewards]
+    graded = [reward for reward in rewards if reward.reason not in UNGRADED]
+    return rewards, graded
+
+
 def staleness_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, float | None]:
     """How many updates ``version`` is ahead of the weights that generated these rollouts, by their first token and by
     all of their tokens, and the share of rollouts that several versions generated.
@@ -139,6 +147,7 @@ def staleness_metrics(rollouts: Sequence[Rollout], version: int) -> dict[str, fl
     # A rollout without generated tokens may have no version.
     generated = [rollout for rollout in rollouts if rollout.versions]
     stale = [version - rollout.versions[0][1] for rollout in generated]
+    # Sum over tokens of version - own version.
     stale_tokens = sum(version * rollout.num_generated - version_sum(rollout) for rollout in generated)
     tokens = sum(rollout.num_generated for rollout in generated)
     return {
@@ -169,8 +178,7 @@ def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
         return {}
     metrics: dict[str, float | None] = {}
     for kind, groups_of_kind in sorted(by_kind.items()):
-        rewards = [reward for group in groups_of_kind for reward in group.rewards]
-        graded = [reward for reward in rewards if reward.reason not in UNGRADED]
+        _, graded = _rewards(groups_of_kind)
         lengths = [rollout.num_generated for group in groups_of_kind for rollout in group.rollouts]
         metrics[f"reward_of_{kind}"] = _mean([reward.total for reward in graded])
         metrics[f"correct_of_{kind}"] = _mean([reward.correct for reward in graded])
@@ -234,6 +242,7 @@ def summary(line: Line) -> str:
 
 def _quantiles(name: str, values: Tensor, shares: Sequence[float]) -> Mapping[str, float]:
     """Nearest-rank quantiles ``NAME_p50``; ``torch.quantile`` refuses more than 16M values."""
+    # Nearest rank: a value that occurs, and exact for any number of values.
     ascending = values.sort().values
     last = len(ascending) - 1
     return {f"{name}_p{round(100 * share):02d}": ascending[round(share * last)].item() for share in shares}
@@ -283,37 +292,38 @@ class Limits:
 LIMITS = Limits()
 
 
-def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
+def stop_reason(lines: Sequence[Line]) -> str | None:
     """Why a run should stop after the last of these lines, oldest first, or None."""
     rules = (
-        (mismatch_fault, limits.mismatch_updates),
-        (sampled_mismatch_fault, limits.mismatch_updates),
-        (unstopped_fault, limits.unstopped_updates),
-        (cut_fault, limits.updates),
-        (non_diverse_fault, limits.updates),
+        (mismatch_fault, LIMITS.mismatch_updates),
+        (sampled_mismatch_fault, LIMITS.mismatch_updates),
+        (unstopped_fault, LIMITS.unstopped_updates),
+        (cut_fault, LIMITS.updates),
+        (non_diverse_fault, LIMITS.updates),
     )
     for rule, updates in rules:
-        faults = [rule(line, limits) for line in lines[-updates:]]
+        # All of the last updates have to fail: one bad batch is chance.
+        faults = [rule(line) for line in lines[-updates:]]
         has_enough_lines = len(faults) == updates
         if has_enough_lines and all(faults):
             return f"in {updates} consecutive updates: {faults[-1]}"
     return None
 
 
-def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def mismatch_fault(line: Line) -> str | None:
     """Why a ``mismatch_summary`` shows that the engine samples from another distribution, or None.
 
     Before the first update this alone is a reason to stop, because training cannot have caused it.
     """
-    if line.get("mismatch_tokens", 0) < limits.mismatch_tokens:
+    if line.get("mismatch_tokens", 0) < LIMITS.mismatch_tokens:
         return None
     median, tail = line["mismatch_p50"], line["mismatch_p99"]
-    if not _exceeds(median, limits.mismatch_p50) and not _exceeds(tail, limits.mismatch_p99):
+    if not _exceeds(median, LIMITS.mismatch_p50) and not _exceeds(tail, LIMITS.mismatch_p99):
         return None
     return (
         f"engine and trainer at equal weights: the log-probs of {line['mismatch_tokens']:,} tokens differ by "
-        f"{_text(median)} in the median (limit {limits.mismatch_p50:g}), {_text(tail)} at the 99th percentile (limit "
-        f"{limits.mismatch_p99:g}); check the engine; one in bf16 differs less with --dtype fp32 (and --restart)"
+        f"{_text(median)} in the median (limit {LIMITS.mismatch_p50:g}), {_text(tail)} at the 99th percentile (limit "
+        f"{LIMITS.mismatch_p99:g}); check the engine; one in bf16 differs less with --dtype fp32 (and --restart)"
     )
 
 
@@ -328,10 +338,10 @@ def with_probe(line: Line, delivered: Line) -> dict[str, Any]:
     return renamed | dict(delivered)
 
 
-def sampled_mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def sampled_mismatch_fault(line: Line) -> str | None:
     """``mismatch_fault`` of the mismatch on the tokens of an update's batch."""
     sampled = {name.removeprefix(SAMPLED): value for name, value in line.items() if name.startswith(SAMPLED)}
-    return mismatch_fault(sampled, limits)
+    return mismatch_fault(sampled)
 
 
 def mismatch_text(line: Line) -> str:
@@ -345,18 +355,18 @@ def mismatch_text(line: Line) -> str:
     )
 
 
-def cut_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def cut_fault(line: Line) -> str | None:
     """Why an update shows that hardly any completion ends by itself, or None."""
     share = line["cut_share"]
-    if share is None or share < limits.cut_share:
+    if share is None or share < LIMITS.cut_share:
         return None
     return f"{100 * share:.1f} % of completions reach the token limit; increase --max-tokens, or run SFT first"
 
 
-def unstopped_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def unstopped_fault(line: Line) -> str | None:
     """Why an update shows that completions run on beyond an end token that does not stop them, or None."""
     share, token = line["cut_share"], line.get("unused_end")
-    if share is None or share < limits.unstopped_share or not token:
+    if share is None or share < LIMITS.unstopped_share or not token:
         return None
     return (
         f"{100 * share:.1f} % of completions reach the token limit, and {token} stands inside "
@@ -381,17 +391,21 @@ def unused_end(rollouts: Sequence[Rollout], unused: Mapping[int, str]) -> dict[s
     return {"unused_end": unused[token], "unused_end_share": count / len(truncated)}
 
 
-def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+def non_diverse_fault(line: Line) -> str | None:
     """Why an update shows that nearly all groups have zero advantage, or None."""
-    dropped: Mapping[str, int] = line["groups_dropped"]
-    by_reason = Counter({reason: count for reason, count in dropped.items() if reason in NON_DIVERSE})
+    by_reason: Counter[str] = Counter()
+    for reason, count in line["groups_dropped"].items():
+        if reason in NON_DIVERSE:
+            by_reason[reason] = count
     non_diverse = by_reason.total()
+    # Groups whose grading failed say nothing about the problems.
     graded = line["groups_trained"] + non_diverse
-    if not graded or non_diverse < limits.non_diverse_share * graded:
+    if not graded or non_diverse < LIMITS.non_diverse_share * graded:
         return None
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in by_reason.most_common())
     text = f"{non_diverse:,} of {graded:,} groups had zero advantage ({reasons})"
     low, high = line.get("reward_min"), line.get("reward_max")
+    # Lines of runs without graded completions have no range.
     if low is None:
         return f"{text}; use other problems"
     return f"{text}; rewards were {low:g} to {high:g}: {_non_diverse_advice(by_reason)}"

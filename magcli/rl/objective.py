@@ -101,6 +101,7 @@ def plan(
     for start in range(0, len(groups), groups_per_step):
         end = start + groups_per_step
         groups_of_step = groups[start:end]
+        # Advantages and weights are of the whole mini-batch, before it is split into micro-batches.
         samples = _samples(groups_of_step, rewards[start:end], objective)
         if not objective.teacher:
             advantages |= _advantages_by_group(groups_of_step, samples)
@@ -121,14 +122,15 @@ def _samples(groups: Sequence[Group], rewards: Sequence[Sequence[float]], object
     all_rewards = [reward for rewards_of_group in rewards for reward in rewards_of_group]
     advantages = _advantages(all_rewards, numbers, lengths, objective)
     weights = algorithm.token_weights(lengths, numbers, norm=objective.loss_norm, max_tokens=objective.max_tokens)
-    return [
-        TrainingSample(group.prompt, rollout, advantage, weight, group.temperature)
-        for (group, rollout), advantage, weight in zip(group_and_rollout, advantages, weights.tolist(), strict=True)
-    ]
+    samples = []
+    for (group, rollout), advantage, weight in zip(group_and_rollout, advantages, weights.tolist(), strict=True):
+        samples.append(TrainingSample(group.prompt, rollout, advantage, weight, group.temperature))
+    return samples
 
 
 def _advantages_by_group(groups: Sequence[Group], samples: Sequence[TrainingSample]) -> dict[int, list[float]]:
     """The advantages of each group's completions, by its number; ``samples`` are those of the groups in order."""
+    # Samples come group after group, in the order of the rollouts.
     remaining = iter([sample.advantage for sample in samples])
     return {group.number: list(islice(remaining, len(group.rollouts))) for group in groups}
 
@@ -216,6 +218,7 @@ def with_proximal(sharded: ShardedModel, samples: Sequence[TrainingSample], *, b
     """A micro-batch with its log-probs under the current weights as those of the proximal policy."""
     logprobs = current_logprobs(sharded, samples, bf16=bf16)
     lengths = [sample.rollout.num_generated for sample in samples]
+    # A micro-batch has its completions end to end, in the order of its samples.
     by_sample = torch.split(logprobs, lengths)
     return [replace(sample, proximal=proximal) for sample, proximal in zip(samples, by_sample, strict=True)]
 

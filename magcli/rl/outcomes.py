@@ -61,6 +61,7 @@ class GroupOutcomes:
     def add(self, group: Group) -> None:
         """Count a finished group."""
         right = sum(reward.correct for reward in group.rewards)
+        # A custom reward may train groups in which nothing counts as right.
         is_solved = right > 0 or group.dropped is None
         self.completions += len(group.rewards)
         self.right += right
@@ -68,6 +69,7 @@ class GroupOutcomes:
         self._note_error(group)
         if group.dropped is None:
             self.admitted += 1
+            # A group that trains ends the streak of those that do not.
             self._rejected.clear()
             self._rewards = RewardRange()
         else:
@@ -85,7 +87,7 @@ class GroupOutcomes:
         if not errors:
             return
         is_first = not self.last_error
-        self.last_error = f"problem {group.problem.get('id')}: {_one_line(errors[-1])}"
+        self.last_error = f"problem {group.problem.get('id')}: {first_line(ValueError(errors[-1]))}"
         if is_first:
             self.on_first_error(self.last_error)
 
@@ -163,6 +165,7 @@ class GroupOutcomes:
 
     def _rejected_advice(self, rejected: int) -> str:
         """What to do about the most frequent reason."""
+        # The advice is for the most frequent reason; the message lists all.
         reason, count = self._rejected.most_common(1)[0]
         if reason in UNGRADED_ADVICE:
             return UNGRADED_ADVICE[reason]
@@ -207,6 +210,7 @@ class RewardRange:
         if not graded:
             return
         totals = [reward.total for reward in graded]
+        # Length and language make totals differ even among answers that are all wrong.
         correctness = [reward.correctness for reward in graded]
         self.groups += 1
         self.smallest = min(self.smallest, *totals)
@@ -300,6 +304,7 @@ class WrongStreak:
         if 2 * self.truncated > self.completions:
             return f"{self.truncated:,} reach the token limit: increase --max-tokens"
         measure = "measure the difficulty with `magcli filter-math PROBLEMS --model MODEL --anywhere`"
+        # Of wrong answers in the right format problems are too hard; of others the format is not learned.
         misformatted = self.completions - self.reasons["wrong"] - self.reasons["wrong-answer"]
         if 2 * misformatted > self.completions:
             return f"{measure}, and teach the format with `magcli cold-start` and `magcli sft`, or use easier problems"
@@ -308,7 +313,3 @@ class WrongStreak:
 
 def _in_words(counts: Counter[str]) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if count)
-
-
-def _one_line(text: str) -> str:
-    return first_line(ValueError(text))

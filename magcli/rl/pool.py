@@ -52,6 +52,7 @@ def diverse_probability(pass_rate: float, num_samples: int, group_size: int) -> 
     The unknown pass rate p has a Beta distribution after ``num_samples`` samples; the probability is the mean of
     1 - p^G - (1 - p)^G over it.
     """
+    # The parameters of the posterior: the counts plus the prior.
     right = pass_rate * num_samples + PRIOR
     wrong = (1 - pass_rate) * num_samples + PRIOR
     return 1 - _mean_power(right, wrong, group_size) - _mean_power(wrong, right, group_size)

@@ -42,6 +42,7 @@ def probe_tokens(update: int, groups: Sequence[Group]) -> int:
     if update % PROBE_EVERY == 1:
         return PROBE_TOKENS
     trained = sum(group.num_tokens for group in groups)
+    # About one percent of the update's work, within bounds.
     return min(PROBE_TOKENS, max(MIN_PROBE_TOKENS, trained // PROBE_SHARE))
 
 
@@ -58,6 +59,7 @@ def probe_sequences(groups: Sequence[Group], tokens: int) -> list[ProbeSequence]
             if index < len(group.rollouts):
                 context, scored = _cut(group.prompt, _first_turn(group.rollouts[index]))
                 chosen.append((context, scored[:tokens]))
+                # The whole length: what was cut off is not scored.
                 tokens -= len(scored)
     return chosen
 

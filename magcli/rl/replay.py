@@ -6,7 +6,6 @@ stored rewards, and which groups train is decided anew by ``--diverse-by``.
 """
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from magcli.choices import DiverseBy
@@ -59,7 +58,9 @@ def replay(
                 ending.saved()
             monitor.update(line)
             if ending.requested:
-                _save_and_end(trainer, checkpointing, ending, monitor.saved_first)
+                checkpointing.complete_save(trainer)
+                monitor.saved_first(trainer.done)
+                ending.end()
 
 
 def enter(ledger: Ledger, batch: Batch, *, step: int, stage: int) -> None:
@@ -67,6 +68,7 @@ def enter(ledger: Ledger, batch: Batch, *, step: int, stage: int) -> None:
     for group in (*batch.dropped, *batch.trained):
         was_reserved = group.number in ledger.problems
         if not was_reserved:
+            # A group started with the oldest weights that generated any of it.
             oldest_version = min(rollout.versions[0][1] for rollout in group.rollouts)
             problem = group.problem["id"]
             ledger.record(group.number, "reserved", problem=problem, version=oldest_version, stage=stage)
@@ -86,20 +88,11 @@ def metrics_of(trainer: Trainer, batch: Batch, metrics: UpdateMetrics, version: 
     """
     trained_share = metrics.seconds / seconds
     idle = idle_metrics("trainer_idle", {"saving": 1.0 - trained_share}, TRAINER_IDLE)
-    of_training = training_metrics(metrics)
     line: dict[str, Any] = {"step": trainer.done, "lr": trainer.last_lr, OFF_POLICY: "replay"}
     line |= group_metrics(batch.trained, batch.dropped, version)
-    line |= {name: value for name, value in of_training.items() if not name.startswith("mismatch")}
-    speed = line["trained_tokens"] / max(metrics.seconds, 1e-9)
-    return line | {"seconds": seconds, "train_tokens_per_s": speed, **idle}
-
-
-def _save_and_end(
-    trainer: Trainer, checkpointing: Checkpointing, ending: SaveFirst, saved_first: Callable[[int], None]
-) -> None:
-    """Write the checkpoint of the last update, unless there is one, and end the command."""
-    if not checkpointing.is_saved(trainer):
-        checkpointing.save(trainer)
-    trainer.controller.finish_save()
-    saved_first(trainer.done)
-    ending.end()
+    for name, value in training_metrics(metrics).items():
+        if not name.startswith("mismatch"):
+            line[name] = value
+    line["seconds"] = seconds
+    line["train_tokens_per_s"] = line["trained_tokens"] / max(metrics.seconds, 1e-9)
+    return line | idle

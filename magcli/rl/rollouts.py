@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from magcli.choices import DiverseBy
+from magcli.cluster.tasks import end_all
 from magcli.environments.episodes import Episodes, graded
 from magcli.generate.types import Message, Rollout, RolloutEngine, Sampling, sample_seed
 from magcli.model.chat.prompts import completion_text, prompt_tokens, to_messages
 from magcli.model.chat.thoughts import ThoughtForm
-from magcli.rl.algorithm import drop_reason
+from magcli.rl.algorithm import drop_reason_of
 from magcli.rl.types import Group, StageSettings
 from magcli.verify.grader import CompletionGrader
 from magcli.verify.reward import Reward, RewardRule
@@ -77,6 +78,7 @@ class GroupSampler:
         prompt = prompt_tokens(self.tokenizer, messages)
         name = f"{problem['id']}#{number}"
         seeds = [sample_seed(self.seed, name, index) for index in range(self.group_size)]
+        # All completions of a group are graded by the same tests.
         rule = replace(settings.rule, test_seed=number)
         sampling = settings.sampling
         job = GroupJob(name, problem, messages, sampling, rule, completion_ended, environment_works)
@@ -84,6 +86,7 @@ class GroupSampler:
         try:
             async for rollout in self.engine.sample(prompt, sampling, seeds=seeds):
                 if self.episodes is None:
+                    # Graded while the others are still generated.
                     tasks[rollout.index] = asyncio.create_task(self._graded(rollout, job))
                     completion_ended(rollout)
                 else:
@@ -92,7 +95,7 @@ class GroupSampler:
             # They end in any order, but a group has them in that of its seeds.
             done = [await tasks[index] for index in range(self.group_size)]
         finally:
-            await _cancelled([task for task in tasks.values() if not task.done()])
+            await end_all(tasks.values())
         return self._group(number, problem, prompt, done, sampling.temperature)
 
     def _group(
@@ -104,9 +107,6 @@ class GroupSampler:
         temperature: float,
     ) -> Group:
         rewards = [completion.reward for completion in done]
-        totals = [reward.total for reward in rewards]
-        correct = [reward.correct for reward in rewards]
-        reasons = [reward.reason for reward in rewards]
         is_episode = self.episodes is not None
         return Group(
             number=number,
@@ -115,7 +115,8 @@ class GroupSampler:
             rollouts=tuple(completion.rollout for completion in done),
             texts=tuple(completion.text for completion in done),
             rewards=tuple(rewards),
-            dropped=drop_reason(totals, correct, reasons, by=self.diverse_by),
+            # Decided at once, so that the scheduler knows how many groups can train.
+            dropped=drop_reason_of(rewards, by=self.diverse_by),
             temperature=temperature,
             messages=tuple(completion.messages for completion in done) if is_episode else (),
         )
@@ -129,17 +130,11 @@ class GroupSampler:
         """The episode that begins with a turn, and its reward."""
 
         def seed_of(turn: int) -> int:
+            # Another seed for each turn, whoever asks for it and when.
             return sample_seed(self.seed, f"{job.name}.{turn}", first.index)
 
         episode = await episodes.finish(first, job.problem, job.messages, job.sampling, seed_of, job.environment_works)
+        # Before grading, which needs no slot.
         job.completion_ended(episode.rollout)
         reward = await graded(episode, episodes.environment, self.grader, job.problem, job.rule)
         return Graded(episode.rollout, episode.text, reward, episode.messages)
-
-
-async def _cancelled(tasks: Sequence[asyncio.Task[Graded]]) -> None:
-    """Cancel tasks, and wait for their end."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.gather(*tasks, return_exceptions=True)

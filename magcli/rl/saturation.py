@@ -68,6 +68,7 @@ def fit(rewards: Sequence[float]) -> RewardCurve | None:
     if not is_rise:
         return None
     possible = errors - errors[best] <= DEVIANCE * variance
+    # The slowest is the furthest from its end, so the share is a lower bound.
     slowest = times[possible].max()
     reached = 1 - np.exp(-updates[-1] / slowest)
     start = ends[best] - gains[best]

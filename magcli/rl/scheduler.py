@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from magcli.cluster.tasks import end_all
 from magcli.errors import Stopped
 from magcli.generate.types import Rollout
 from magcli.rl.admission import Admission
@@ -75,6 +76,7 @@ class RolloutScheduler:
         self.synchronous = schedule.synchronous
         self.generates_during_updates = schedule.generates_during_updates
         self.clock = clock
+        # One batch for the next update; where generation goes on meanwhile, one more.
         max_queued = 2 if schedule.generates_during_updates else 1
         self.admission = Admission(
             sampler.group_size, schedule.staleness, schedule.updates, max_queued, version=self.version
@@ -93,6 +95,7 @@ class RolloutScheduler:
         self._taken: list[int] = []
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
+        # Last, since it uses everything above.
         self._unfinished = self._restore()
 
     def _restore(self) -> list[int]:
@@ -177,7 +180,9 @@ class RolloutScheduler:
             # On one device the engines wait for the update and its weights.
             self.utilization.slots(0, self._concurrency, "weights", now)
             return
+        # What is more than the slots waits for one.
         running = min(self.admission.in_flight + self.evaluating, self.sampler.engine.num_slots)
+        # Slots that wait do so for what the trainer waits for.
         idle: SlotState = "verifier" if self.trainer_state == "verifier" else "admission"
         self.utilization.slots(running, self._concurrency, idle, now)
 
@@ -206,6 +211,7 @@ class RolloutScheduler:
         numbers = [self._restart(number) for number in self._unfinished]
         self._unfinished = []
         await self._roll_out_all(numbers)
+        # A round has as many groups as are missing; those that are dropped go to the next round.
         while len(self.ready) < self.settings.batch_groups:
             missing = self.settings.batch_groups - len(self.ready)
             numbers = [self._reserve() for _ in range(missing)]
@@ -221,6 +227,7 @@ class RolloutScheduler:
     def _start_admitted(self) -> None:
         """Start groups while the engines have room and the bound on staleness allows it."""
         capacity = self.sampler.engine.capacity
+        # Groups of an interrupted process are within the bound already: they were started before.
         while self._unfinished and self.admission.in_flight < capacity:
             self._start(self._restart(self._unfinished.pop(0)))
         while self.admission.may_start(capacity):
@@ -228,6 +235,7 @@ class RolloutScheduler:
         self._measure()
 
     def _reserve(self) -> int:
+        # Reserved on disk before it starts, so that a kill leaves no group without its problem.
         number = self.ledger.next_number
         problem = self.curriculum.problem(number, self.stage)["id"]
         self.ledger.record(number, "reserved", problem=problem, version=self.version, stage=self.stage)
@@ -239,6 +247,7 @@ class RolloutScheduler:
 
     def _start(self, number: int) -> None:
         task = self._roll_out(number)
+        # Kept, since an event loop holds its tasks only weakly.
         self.running.add(task)
         task.add_done_callback(self._ended)
 
@@ -249,6 +258,7 @@ class RolloutScheduler:
             nonlocal tokens_of_group
             tokens_of_group += rollout.num_generated
             self.generated_tokens += rollout.num_generated
+            # The ledger knows of groups only, not of their completions.
             is_last = self.admission.completion_ended(number)
             if is_last:
                 self.ledger.record(number, "generated", tokens=tokens_of_group, version=self.version)
@@ -286,10 +296,12 @@ class RolloutScheduler:
             self._refill()
         except Exception as error:
             self._failure = error
+        # Also after a failure, which ``next_batch`` raises.
         self._changed.set()
 
     def _settle(self, group: Group) -> None:
         """Store a finished group as ready to train or as dropped."""
+        # As read back: rewards are rounded to float32 in the file, and a resumed run reads them there.
         group = self.store.add(group)
         self._record_outcome(group)
         self.outcomes.add(group)
@@ -304,9 +316,11 @@ class RolloutScheduler:
 
     def _record_outcome(self, group: Group) -> None:
         number, dropped = group.number, group.dropped
+        # If one completion could not be graded, nothing is known of the group.
         graded = 0 if dropped in UNGRADED else len(group.rewards)
         correct = sum(reward.correct for reward in group.rewards)
-        self.curriculum.observe(self.ledger.problems[number], correct, graded, trains=dropped is None)
+        problem = self.ledger.problems[number]
+        self.curriculum.observe(problem, correct, graded, trains=dropped is None)
         # A resumed run replays these events to the curriculum in this order.
         if dropped is None:
             self.ledger.record(number, "admitted", right=correct, graded=graded)
@@ -315,8 +329,8 @@ class RolloutScheduler:
 
     def _take(self, numbers: Sequence[int]) -> list[Group]:
         """Remove the groups of the next update from the ready ones, and record the update before it begins."""
-        problems = self.curriculum.counts()._asdict()
-        counts = {f"problems_{state}": count for state, count in problems.items()}
+        problems = self.curriculum.counts()
+        counts = {f"problems_{state}": count for state, count in problems._asdict().items()}
         self.ledger.record_batch(numbers, "taken", step=self.version + 1, stage=self.stage, **counts)
         # After a power cut the same groups are trained again, by the same update.
         self.ledger.sync()
@@ -332,8 +346,5 @@ class RolloutScheduler:
 
     async def stop(self) -> None:
         """Cancel the running groups; a resumed run generates them again."""
-        for task in self.running:
-            task.cancel()
-        # The errors of cancelled groups do not matter.
-        await asyncio.gather(*self.running, return_exceptions=True)
+        await end_all(self.running)
         self.running.clear()

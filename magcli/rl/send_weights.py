@@ -35,6 +35,7 @@ class SendWeights:
         transfer = _engines(state).connect(self.meetings) if ranks.rank == 0 else None
         # Nobody gathers while rank 0 still connects: it would be waited for in two places at once.
         wait_for_all(ranks, group)
+        # Shards: the whole of a weight exists only in its bucket.
         parameters = state.model.state_dict(keep_vars=True)
         tensors = {name: parameters[source] for name, source in self.plan.names.items()}
         # All ranks take part in gathering each bucket; only rank 0 has it whole.

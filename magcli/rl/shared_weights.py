@@ -29,6 +29,7 @@ class ShareWeights:
 
     def run(self, state: RankState) -> tuple[Path, Digests] | None:
         """The file and the digests of its tensors, of rank 0."""
+        # All ranks take part, and rank 0 gets the tensors.
         gathered = GatherWeights(self.dtype, on_cpu=True).run(state)
         if state.ranks.rank:
             return None

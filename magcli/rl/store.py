@@ -22,6 +22,7 @@ from magcli.generate.types import Rollout
 from magcli.rl.types import Batch, Group
 from magcli.run.rundir import RunDir
 from magcli.run.settings import CHOSEN
+from magcli.verify.reward import Reward
 from magcli.verify.reward_columns import columns as reward_columns
 from magcli.verify.reward_columns import from_row as reward_of
 
@@ -83,6 +84,7 @@ class RolloutStore:
             (group,) = self._read(path)
         except (DataError, ValueError) as error:
             raise DataError(f"{path} is damaged ({error}); {advice}") from error
+        # A file that was renamed or copied.
         if group.number != number:
             raise DataError(f"{path} is damaged (it has group {group.number}); {advice}")
         return group
@@ -104,10 +106,7 @@ class RolloutStore:
 
     def read_table(self, step: int) -> Batch:
         """The batch in the table of an update; DataError if it is damaged."""
-        groups = self._read(self._run.rollouts_of(step))
-        trained = [group for group in groups if group.dropped is None]
-        dropped = [group for group in groups if group.dropped is not None]
-        return Batch(trained, dropped)
+        return Batch.of(self._read(self._run.rollouts_of(step)))
 
     def tables(self) -> Iterator[Path]:
         """The tables of all updates, in order."""
@@ -120,6 +119,7 @@ class RolloutStore:
 
     def _write(self, path: Path, rows: pa.RecordBatch, link: manifest.Link) -> None:
         """A sealed table, which appears complete or not at all."""
+        # The name is there only once the table is complete.
         with table.write(str(path), self._schema, seal.pack({"stage": "rl"})) as sink:
             sink.write(rows)
             sink.finish((replace(link, rows_out=rows.num_rows),))
@@ -131,6 +131,7 @@ class RolloutStore:
             DataError: it is missing or damaged, or has other columns.
         """
         source = table.read(str(path))
+        # A table of another tool, or of another version.
         if source.schema.names not in (ROLLOUT.names, CUSTOM_ROLLOUT.names, EPISODE_ROLLOUT.names):
             raise DataError(f"{path} does not have the columns of rollouts")
         return groups_of(source.rows)
@@ -143,9 +144,13 @@ def rollout_rows(
     groups: Sequence[Group], step: int | None, advantages: Mapping[int, Sequence[float]], schema: pa.Schema = ROLLOUT
 ) -> pa.RecordBatch:
     """Groups as rows of a run's rollouts, one per rollout; ``step`` is None while they wait."""
-    rows = [row for group in groups for row in _rows_of(group, step, advantages.get(group.number))]
+    rows: list[dict[str, Any]] = []
+    all_rewards: list[Reward] = []
+    for group in groups:
+        rows += _rows_of(group, step, advantages.get(group.number))
+        all_rewards += group.rewards
     has_parts = REWARD_PARTS in schema.names
-    rewards = reward_columns([reward for group in groups for reward in group.rewards], custom=has_parts)
+    rewards = reward_columns(all_rewards, custom=has_parts)
     reward_names = rewards.schema.names
     other_fields = [field for field in schema if field.name not in reward_names]
     others = pa.RecordBatch.from_pylist(rows, pa.schema(other_fields))
@@ -190,6 +195,7 @@ def groups_of(batches: Iterable[pa.RecordBatch]) -> list[Group]:
 
 def group_of(rows: Sequence[Mapping[str, Any]]) -> Group:
     """A group from its rows, one for each rollout in their order."""
+    # What belongs to the group is in each of its rows.
     first = rows[0]
     problem = {name: first[name] for name in PROBLEM.names}
     # The rollouts share one prompt instead of equal ones.

@@ -14,7 +14,7 @@ from magcli.choices import DiverseBy
 from magcli.data import table
 from magcli.data.schema import COMPLETION, EPISODE, PROBLEM, REWARD, REWARD_PARTS, TOKENS
 from magcli.errors import DataError
-from magcli.rl.algorithm import drop_reason
+from magcli.rl.algorithm import drop_reason, drop_reason_of
 from magcli.rl.last_rewards import digest_of, tables_of
 from magcli.rl.store import CUSTOM_ROLLOUT, EPISODE_ROLLOUT, ROLLOUT, group_of
 from magcli.rl.types import Batch, Group
@@ -55,6 +55,7 @@ class StoredRollouts:
         self.is_run = (path / "run.json").is_file()
         self._tables = tables_of(path) if self.is_run else [path]
         self._names = table.read(str(self._tables[0])).schema.names
+        # The columns of the first table are those of all: they are of one run.
         missing = [name for name in COLUMNS if name not in self._names]
         if missing:
             lacks = ", ".join(missing[:NAMED])
@@ -96,6 +97,7 @@ class StoredRollouts:
 
     def updates(self, after: int = 0) -> Iterator[StoredUpdate]:
         """The updates in order, without the first ``after``."""
+        # Read as they are needed: all rollouts of a run need not fit the memory.
         by_step = groupby(self._rows(), key=itemgetter("step"))
         for step, rows in islice(by_step, after, None):
             by_group = groupby(rows, key=itemgetter("group"))
@@ -123,7 +125,8 @@ class StoredRollouts:
             rows += batch.select(LIGHT).to_pylist()
             prompts, completions = batch.column("prompt_tokens"), batch.column("tokens")
             longest_prompt = max(longest_prompt, _largest(pc.list_value_length(prompts)))
-            largest_id = max(largest_id, _largest(pc.list_flatten(prompts)), _largest(pc.list_flatten(completions)))
+            largest_id = max(largest_id, _largest(pc.list_flatten(prompts)))
+            largest_id = max(largest_id, _largest(pc.list_flatten(completions)))
         updates = [list(members) for _, members in groupby(rows, key=itemgetter("step"))]
         self._check_order(updates, group_size)
         for members in updates:
@@ -138,6 +141,7 @@ class StoredRollouts:
         # The length of a missing list is null, and so is what it is compared with.
         has_logprobs = pc.fill_null(pc.equal(token_lengths, logprob_lengths), False)
         is_complete = pc.and_(has_logprobs, pc.is_valid(prompt_lengths))
+        # -1: no row is incomplete.
         row = is_complete.index(pa.scalar(False)).as_py()
         if row == -1:
             return
@@ -150,12 +154,14 @@ class StoredRollouts:
     def _check_order(self, updates: Sequence[Sequence[Mapping[str, Any]]], group_size: int) -> None:
         """Refuse updates out of order, and groups that are not whole or not together."""
         steps = [members[0]["step"] for members in updates]
+        # Groups that waited for an update have no step; a step twice means that its rows are apart.
         if None in steps or steps != sorted(set(steps)):
             raise DataError(f"rl: {self.path} cannot be replayed: its rows are not in the order of the column step")
         seen: set[int] = set()
         for members in updates:
             for number, rows in groupby(members, key=itemgetter("group")):
                 samples = [row["sample"] for row in rows]
+                # Advantages compare the completions of a group, so none may be missing.
                 is_whole = samples == list(range(group_size))
                 if number in seen or not is_whole:
                     raise DataError(
@@ -186,14 +192,4 @@ def _largest(values: pa.Array) -> int:
 
 def batch_of(groups: Sequence[Group], diverse_by: DiverseBy) -> Batch:
     """The groups that train and those that do not, by their stored rewards."""
-    decided = [replace(group, dropped=_dropped(group, diverse_by)) for group in groups]
-    trained = [group for group in decided if group.dropped is None]
-    dropped = [group for group in decided if group.dropped is not None]
-    return Batch(trained, dropped)
-
-
-def _dropped(group: Group, diverse_by: DiverseBy) -> str | None:
-    totals = [reward.total for reward in group.rewards]
-    correct = [reward.correct for reward in group.rewards]
-    reasons = [reward.reason for reward in group.rewards]
-    return drop_reason(totals, correct, reasons, by=diverse_by)
+    return Batch.of([replace(group, dropped=drop_reason_of(group.rewards, by=diverse_by)) for group in groups])

@@ -98,11 +98,13 @@ class Trainer:
         if self.controller.is_elsewhere:
             path, sent = self.controller.run([ShareWeights(dtype, self.weights_folder)] * self.controller.size)
             return WeightFile(path), sent
+        # Each parameter once; engines know which names are tied.
         tensors = untied(self.controller.weights(dtype))
         buffers = self.controller.facts.buffers
         parameters = {name: tensor for name, tensor in tensors.items() if name not in buffers}
         if dtype is None:
             return parameters, digests(parameters)
+        # Copies in the engines' type; the trainer's own weights go on changing.
         packed = pack(parameters, dtype)
         return packed, packed.digests()
 
@@ -114,6 +116,7 @@ class Trainer:
     def send(self, plan: WeightPlan, meetings: Sequence[Meeting], started: Callable[[int], None]) -> Sent:
         """Have the ranks send their weights to engines, as ``RankSource`` says; an update is waited for."""
         with self._changing:
+            # Within the lock: the version cannot change until the weights are sent.
             started(self.done)
             command = SendWeights(plan, meetings, self.done)
             sent: Sent = self.controller.run([command] * self.controller.size)
@@ -190,9 +193,11 @@ def update(
     micro_tokens = numerics.micro_tokens
     planned = plan(groups, rewards, objective, groups_per_step=groups_per_step, micro_tokens=micro_tokens)
     shares = _by_rank(controller, planned.mini_batches, micro_tokens)
+    # All ranks get the same objective; only the samples differ.
     tasks = [Learn(share, objective, numerics, lr, version) for share in shares]
     learned: UpdateMetrics = controller.run(tasks)
     micro_batches = [samples for share in shares for batch in share for samples in batch]
+    # Ranks without a sample of their own compute one of padding.
     num_micro_batches = sum(samples[0] is not PADDING for samples in micro_batches)
     return replace(
         learned,
@@ -243,6 +248,7 @@ def split_over_ranks(batches: Sequence[MiniBatch], size: int, budget: int, hidde
     shares: list[list[MiniBatch]] = [[] for _ in range(size)]
     for batch in batches:
         samples = [sample for micro_batch in batch for sample in micro_batch]
+        # Split anew: the micro-batches of one rank would not divide evenly.
         lengths = [sample.length for sample in samples]
         indices_by_rank = micro_batches_by_rank(lengths, budget=budget, size=size, hidden=hidden)
         for share, indices_of_rank in zip(shares, indices_by_rank, strict=True):
@@ -304,6 +310,7 @@ class Learn:
             )
             micro_batches += part.micro_batches
             loss = state.ranks.sum(part.loss)
+            # Loss and norm are those of all ranks, so all of them step or none does.
             norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.numerics.max_norm, loss=loss)
             if norm is None:
                 skipped += 1
@@ -312,6 +319,7 @@ class Learn:
             norms.append(norm)
             # The weights are now newer than the engine's, so the mismatch cannot be measured any more.
             version = None
+        # Micro-batches of ever new sizes leave gaps in the heap.
         state.freed.bound(host().usable)
         sent = [_sent_back(metrics) for metrics in micro_batches]
         wait_for(state.ranks.device)
@@ -322,6 +330,7 @@ class Learn:
 
         The forward pass of the first one computes them.
         """
+        # The first mini-batch is trained by the weights of before, so its own pass gives their log-probs.
         first, *later = self.batches
         if not self.objective.tis_cap:
             return [first, *later]

@@ -100,6 +100,7 @@ class TrainingStages:
         if not last_has_begun or not has_ended(last, lines_of_last):
             return None
         why: str = last.until
+        # It ended by its number of updates.
         if not RULES[last.until](lines_of_last):
             why = f"the last stage has made its {last.updates} updates without reaching {last.until}"
         elif last.until == "saturated":
@@ -137,6 +138,7 @@ def length_stalled(lines: Sequence[Line]) -> bool:
     lengths = [line["length_mean"] for line in lines[-2 * LENGTH_WINDOW :]]
     if len(lengths) < 2 * LENGTH_WINDOW:
         return False
+    # Two windows without overlap: the mean of one update varies too much to be compared.
     before = fmean(lengths[:LENGTH_WINDOW])
     recent = fmean(lengths[LENGTH_WINDOW:])
     return recent < (1 + GROWTH) * before
@@ -174,6 +176,7 @@ def rewards(lines: Sequence[Line]) -> list[float]:
 
 def min_updates(stage: StageOptions) -> int:
     """The minimum number of updates of a stage."""
+    # A rule needs some lines to decide; without one a stage ends by its updates.
     least = {
         None: stage.updates or 0,
         "length-stalled": 2 * LENGTH_WINDOW,

@@ -116,6 +116,13 @@ class Batch(NamedTuple):
     trained: Sequence[Group]
     dropped: Sequence[Group]
 
+    @classmethod
+    def of(cls, groups: Sequence[Group]) -> Batch:
+        """The groups of both kinds, in their order."""
+        trained = [group for group in groups if group.dropped is None]
+        dropped = [group for group in groups if group.dropped is not None]
+        return cls(trained, dropped)
+
 
 class ClipStats(NamedTuple):
     """How clipping affects the tokens of one micro-batch, each ``[N]`` and without gradient.

@@ -50,6 +50,7 @@ class TimeMeter:
 
     def shares(self, now: float) -> dict[str, float]:
         """The share of the time since the last call that workers were in each state; together 1."""
+        # Counts the time since the last change.
         self.set(self._workers, now)
         seconds_by_state = dict(self._worker_seconds)
         self._worker_seconds.clear()
@@ -67,6 +68,7 @@ class Utilization:
 
     def slots(self, running: float, total: int, idle: SlotState, now: float) -> None:
         """From ``now`` on, ``running`` of ``total`` slots are busy, and the others are idle for one reason."""
+        # Engines may still run what was started under a higher limit.
         running = min(running, total)
         self._slots.set({"running": running, idle: total - running}, now)
 

@@ -27,6 +27,7 @@ from magcli.data.durable import atomic_folder
 from magcli.errors import EnvironmentFault
 from magcli.train import checkpoint
 from magcli.train.distributed import Ranks, mesh_of
+from magcli.train.moving import wait_for
 from magcli.train.shard_index import INDEX, IndexWriter
 
 if TYPE_CHECKING:
@@ -69,12 +70,14 @@ class BackgroundSaver:
         with ExitStack() as opened:
             if self._ranks.rank == 0:
                 folder.parent.mkdir(parents=True, exist_ok=True)
+                # An error before the thread has taken over removes the folder.
                 temp = opened.enter_context(atomic_folder(folder))
                 checkpoint.write_unsharded_files(temp, model, state, tokenizer)
                 self._ranks.broadcast(str(temp))
             else:
                 temp = Path(self._ranks.broadcast())
             tensors = self._copies.of(checkpoint.tensors_of(model, optimizer))
+            # The folder stays temporary until the thread closes ``opened``.
             self._write = self._thread.submit(self._finish, temp, tensors, opened.pop_all())
 
     def has_ended(self, seconds: float | None) -> bool:
@@ -91,6 +94,7 @@ class BackgroundSaver:
         if not ended:
             return False
         write, self._write = self._write, None
+        # Raises what went wrong in the thread.
         write.result()
         return True
 
@@ -111,6 +115,7 @@ class BackgroundSaver:
         written = list(folder.glob(f"__{self._ranks.rank}_*"))  # named by rank: ``__0_0.distcp``
         if self._ranks.rank == 0:
             written.append(folder / INDEX)
+        # Each rank digests what it has written: the files are still in its page cache.
         own_digests = {file.relative_to(temp).as_posix(): checkpoint.digest(file) for file in written}
         digests: dict[str, Any] = {}
         for digests_of_rank in self._ranks.gather(own_digests, group=self._group):
@@ -137,10 +142,10 @@ class HostCopies:
         for name, tensor in tensors.items():
             part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
             buffer = self._buffer(name, part)
+            # All copies are on their way before the first is waited for.
             buffer.copy_(part, non_blocking=True)
             copies[name] = self._sharded_like(tensor, buffer)
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        wait_for(self._device)
         return copies
 
     def _buffer(self, name: str, part: Tensor) -> Tensor:
@@ -154,6 +159,7 @@ class HostCopies:
     def _sharded_like(self, tensor: Tensor, buffer: Tensor) -> Tensor:
         if not isinstance(tensor, DTensor):
             return buffer
+        # No check among the ranks: it would be a collective for each tensor.
         return DTensor.from_local(
             buffer, self._mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
         )

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from magcli.train.distributed import Ranks
+from magcli.train.moving import wait_for
 
 BUCKET_BYTES = 256 * 2**20
 """Bytes of the tensors that are gathered at a time; a larger tensor is gathered alone."""
@@ -57,8 +58,7 @@ def wait_for_all(ranks: Ranks, group: Any) -> None:
     On GPUs this also connects them: NCCL does so in the first collective.
     """
     dist.all_reduce(torch.zeros(1, device=ranks.device), group=group)
-    if ranks.device.type == "cuda":
-        torch.cuda.synchronize(ranks.device)
+    wait_for(ranks.device)
 
 
 def gathered_buckets(
@@ -74,11 +74,13 @@ def gathered_buckets(
     for names in split_into_buckets(sizes, limit):
         bucket = _gathered({name: tensors[name].detach() for name in names}, ranks, group, dtype)
         yield bucket
+        # Else this generator would keep the tensors while the next ones are gathered.
         bucket.clear()
 
 
 def _gathered(tensors: Mapping[str, Tensor], ranks: Ranks, group: Any, dtype: torch.dtype) -> dict[str, Tensor]:
     """The whole tensors on rank 0, an empty dict on the others."""
+    # All are started before the first is waited for.
     gathers = {name: _start_gather(tensor, ranks, group, dtype) for name, tensor in tensors.items()}
     bucket = {}
     for name, gather in gathers.items():
@@ -118,6 +120,7 @@ def _start_gather(tensor: Tensor, ranks: Ranks, group: Any, dtype: torch.dtype) 
     part = _padded_part(tensor, ranks, dtype)
     received, receivers = None, None
     if is_receiver:
+        # The parts lie one after another, as the rows of the whole tensor do.
         received = part.new_empty(ranks.sharing * part.numel())
         receivers = list(received.view(torch.uint8).chunk(ranks.sharing))
     work = dist.gather(part.view(torch.uint8), receivers, dst=0, group=group, async_op=True)

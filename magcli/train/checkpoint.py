@@ -13,7 +13,6 @@ any number of ranks.
 """
 
 import contextlib
-import hashlib
 import json
 import pickle
 import random
@@ -37,9 +36,11 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from magcli.data.durable import remove_stale, rename, temp_path
+from magcli.data.seal import hash_file
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model.load import atomic_model_folder, quiet_transformers
+from magcli.model.load import atomic_model_folder, one_line, quiet_transformers
 from magcli.model.weights.peft import ADAPTER
+from magcli.model.weights.slices import own_tensors
 from magcli.train.lora import adapted_layers, read_adapter, write_adapter
 from magcli.train.shard_index import INDEX, IndexReader
 
@@ -102,6 +103,7 @@ def load_verified(folder: Path, model: "PreTrainedModel", optimizer: Optimizer |
     else:
         _load_weights(folder / WEIGHTS, model)
     if optimizer is not None:
+        # With shards the file has the random states alone.
         _load_trainer(folder / TRAINER, None if shards.is_dir() else optimizer)
     state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
     return state
@@ -148,6 +150,7 @@ def remove_unfinished(root: Path) -> None:
     Call it only while none is written: of a process on another machine it cannot be seen that it lives.
     """
     for folder in root.glob(".step-*.tmp"):
+        # ``.step-000123....tmp``: the name that the folder would have got.
         remove_stale(folder.with_name(folder.name.split(".")[1]))
 
 
@@ -163,12 +166,7 @@ def _write_model(temp: Path, model: "PreTrainedModel") -> None:
     if adapted_layers(model):
         write_adapter(model, temp)
         return
-    # A tied parameter is listed under its first name only, but is in the state dict under all of them.
-    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
-    weights = {}
-    for name, tensor in model.state_dict().items():
-        if name in first_names:
-            weights[name] = tensor.contiguous()
+    weights = {name: tensor.detach().contiguous() for name, tensor in own_tensors(model).items()}
     save_file(weights, temp / WEIGHTS, {"format": "pt"})
     with quiet_transformers():
         model.config.save_pretrained(temp)
@@ -205,15 +203,14 @@ def _write_state(folder: Path, state: Mapping[str, Any], tokenizer: "PreTrainedT
 
 def write_manifest(folder: Path, shards: Mapping[str, Any]) -> None:
     """Write the last file of a checkpoint; ``shards`` are the digests of its shards by their names."""
+    # Written last, so a folder with a manifest is complete.
     files = {file.name: digest(file) for file in sorted(folder.iterdir()) if file.is_file()}
     (folder / MANIFEST).write_text(json.dumps({"files": {**files, **shards}}, indent=1), encoding="utf-8")
 
 
 def digest(file: Path) -> dict[str, Any]:
     """The size and SHA-256 of a file, as in the manifest."""
-    with file.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"size": file.stat().st_size, "sha256": sha256}
+    return {"size": file.stat().st_size, "sha256": hash_file(file)}
 
 
 def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
@@ -221,6 +218,7 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
     file = folder / MANIFEST
     try:
         files: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["files"]
+        # What each kind of checkpoint must have.
         weights = ADAPTER if ADAPTER in files else WEIGHTS
         if (folder / SHARDS).is_dir():
             weights = f"{SHARDS}/{INDEX}"
@@ -241,7 +239,7 @@ def _load_weights(file: Path, model: "PreTrainedModel") -> None:
     try:
         load_model(model, file)
     except (RuntimeError, SafetensorError) as error:
-        raise DataError(f"{file} does not fit {type(model).__name__}: {_one_line(error)}") from error
+        raise DataError(f"{file} does not fit {type(model).__name__}: {one_line(error)}") from error
 
 
 def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:
@@ -249,7 +247,9 @@ def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:
     with safe_open(str(file), framework="pt") as stored, torch.no_grad():
         stored_names = set(stored.keys())
         for names, tensor in _weights(model):
+            # A tied weight is in the file under one of its names.
             name = next((name for name in names if name in stored_names), None)
+            # Every rank reads the whole tensor, and keeps its part.
             full = None if name is None else stored.get_tensor(name)
             if full is None or full.shape != tensor.shape:
                 fault = f"{names[0]} is missing or differs in shape"
@@ -264,7 +264,7 @@ def _load_trainer(file: Path, optimizer: Optimizer | None) -> None:
         if optimizer is not None:
             optimizer.load_state_dict(_sharded_state(optimizer, stored["optimizer"]))
     except (RuntimeError, ValueError, KeyError, IndexError, pickle.UnpicklingError) as error:
-        raise DataError(f"{file} does not fit this optimizer: {_one_line(error)}") from error
+        raise DataError(f"{file} does not fit this optimizer: {one_line(error)}") from error
     _restore_random(stored["random"])
 
 
@@ -273,10 +273,12 @@ def _sharded_state(optimizer: Optimizer, state: Mapping[str, Any]) -> dict[str, 
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     sharded: dict[int, dict[str, Any]] = {}
     for index, full_state in state["state"].items():
-        sharded[index] = dict(full_state)
+        own_state = dict(full_state)
         for key, value in full_state.items():
-            if value.ndim > 0:  # not a scalar, such as the number of steps
-                sharded[index][key] = _sharded_like(value, parameters[index])
+            # Scalars, such as the number of steps, are the same on all ranks.
+            if value.ndim > 0:
+                own_state[key] = _sharded_like(value, parameters[index])
+        sharded[index] = own_state
     return {**state, "state": sharded}
 
 
@@ -297,6 +299,7 @@ def _read_shards(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | 
         load_shards(tensors, storage_reader=IndexReader(folder), no_dist=not dist.is_initialized())
     if optimizer is None:
         return
+    # What it had before belongs to other weights.
     optimizer.state.clear()
     for parameter, stored in optimizer_state.items():
         # ``optimizer.NAME.KEY``: the optimizer knows its tensors by KEY.
@@ -314,6 +317,7 @@ def _weights(model: "PreTrainedModel") -> Iterator[tuple[list[str], Tensor]]:
     tensors: dict[int, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         names.setdefault(id(tensor), []).append(name)
+        # ``keep_vars``: tied names give the same object, which detached tensors are not.
         tensors[id(tensor)] = tensor.detach()
     return ((names[number], tensors[number]) for number in names)
 
@@ -330,6 +334,7 @@ def _empty_optimizer_state(
     model: "PreTrainedModel", optimizer: Optimizer, sizes: Mapping[str, torch.Size]
 ) -> dict[torch.nn.Parameter, dict[str, Tensor]]:
     """Tensors to read the stored optimizer state of each parameter into, by their names on disk."""
+    # Frozen parameters have no state, and must not get any.
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     state: dict[torch.nn.Parameter, dict[str, Tensor]] = {}
     for name, parameter in model.named_parameters():
@@ -367,8 +372,9 @@ def one_line_errors(what: str) -> Iterator[None]:
     try:
         yield
     except CheckpointException as error:
+        # Of each rank that failed its error and the traceback.
         rank, (reason, _) = next(iter(error.failures.items()))
-        raise EnvironmentFault(f"{what}: rank {rank}: {_one_line(reason)}") from error
+        raise EnvironmentFault(f"{what}: rank {rank}: {one_line(reason)}") from error
 
 
 def _random_states() -> dict[str, Any]:
@@ -389,9 +395,6 @@ def _restore_random(states: Mapping[str, Any]) -> None:
     keys = numpy_state["state"]["key"].numpy().astype(np.uint32)
     np.random.set_state({**numpy_state, "state": {**numpy_state["state"], "key": keys}})
     torch.set_rng_state(states["torch"])
+    # On another number of GPUs their states cannot be restored.
     if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
         torch.cuda.set_rng_state_all(states["cuda"])
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -177,6 +177,7 @@ class SaveModel:
     def run(self, state: RankState) -> None:
         """Rank 0 writes; all gather."""
         weights = GatherWeights(on_cpu=True).run(state)
+        # The others have only taken part in gathering.
         if state.ranks.rank == 0:
             dtype: SaveDtype | None = "fp32" if self.exact else None
             save_model(state.model, original_of(state), self.folder, weights=weights, dtype=dtype)
@@ -229,6 +230,7 @@ class TrySaving:
             return
         parameters = list(state.model.parameters())
         trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+        # Weights and the optimizer's moments, all in float32.
         checkpoint_bytes = (1 + ADAM_STATES) * trained * torch.float32.itemsize
         weights = frozen_weights(state.model)
         try_saving(state.model, original_of(state), self.folder, weights=weights, more_bytes=checkpoint_bytes)

@@ -32,6 +32,7 @@ class LateCompiler:
 
     def compile_if_due(self) -> None:
         """Call this before a forward pass."""
+        # The time counts from the first pass: loading the model is not training.
         if self._started is None:
             self._started = time.monotonic()
         if self._layers and time.monotonic() - self._started >= self._seconds:

@@ -54,14 +54,11 @@ class Executor(Protocol):
 class OneProcess:
     """The only rank of a run."""
 
+    size = 1
+
     def __init__(self, device: str = "cpu") -> None:
         self._ranks = Ranks(device=torch.device(device))
         self.state: RankState | None = None
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return 1
 
     def open(self, open_state: OpenState, *, bf16: bool) -> None:
         """Load the state."""
@@ -143,6 +140,7 @@ class RankController:
             EnvironmentFault: it cannot be written, or the earlier one could not be.
         """
         self.finish_save()
+        # The state of the caller is rank 0's to write.
         self.run([Save(folder, state)] + [Save(folder, {})] * (self.size - 1))
         self._when_written = when_written
         self.check_save()
@@ -157,6 +155,7 @@ class RankController:
 
     def finish_save(self) -> None:
         """Wait until no checkpoint is being written; errors as ``check_save``."""
+        # In turns of a few seconds, so that no command runs into its time limit.
         while self._when_written is not None:
             self._end_save(seconds=WAITING_SECONDS)
 
@@ -179,7 +178,7 @@ class RankController:
         return state
 
     def save_model(self, folder: Path, *, exact: bool = False) -> None:
-        """Write only the model, in the layout and dtypes of the original; ``exact``: in float32."""
+        """Write only the model, LoRA adapters merged, in the original's layout and dtypes; ``exact``: in float32."""
         self._on_all(SaveModel(folder, exact))
 
     def save_adapter(self, folder: Path) -> None:

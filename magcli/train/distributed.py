@@ -44,8 +44,10 @@ class Ranks:
 
     def gather(self, value: Any, group: Any = None) -> list[Any]:
         """The objects of all ranks, by rank, on rank 0; an empty list on the others. ``group``: another one of all."""
+        # Of one rank this is the result already.
         gathered: list[Any] = [value] * self.size if self.rank == 0 else []
         if self.size > 1:
+            # Only the receiver may name a list.
             dist.gather_object(value, gathered or None, group=group)
         return gathered
 
@@ -111,6 +113,7 @@ def mesh_of(device_type: str, size: int, sharing: int) -> DeviceMesh:
     """
     if sharing == size:
         return init_device_mesh(device_type, (size,))
+    # Ranks with successive numbers share a copy: they are on one node, where possible.
     return init_device_mesh(device_type, (size // sharing, sharing), mesh_dim_names=("replicate", "shard"))
 
 

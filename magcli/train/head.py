@@ -43,6 +43,7 @@ class Head:
 def head_of(model: "PreTrainedModel") -> Head:
     """A model's head; the settings are those of Cohere, of Granite and of Gemma."""
     config, linear = model.config.get_text_config(), model.get_output_embeddings()
+    # 0 and None both mean that the logits stay as they are.
     factor = getattr(config, "logit_scale", None) or 1.0  # Cohere
     divisor = getattr(config, "logits_scaling", None) or 1.0  # Granite
     softcap = getattr(config, "final_logit_softcapping", None)  # Gemma
@@ -62,6 +63,7 @@ def with_head(model: "PreTrainedModel", compute: Callable[[Head, Tensor], Result
         return compute(head_of(model), states)
 
     head = model.get_output_embeddings()
+    # A head that is not sharded by itself has its weights at hand.
     apply: Callable[[Callable[[Tensor], Result], Tensor], Result] = getattr(head, APPLY, _apply)
     return apply(compute_on, hidden)
 

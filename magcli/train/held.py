@@ -39,10 +39,12 @@ class _Rounded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, parameter: Tensor, copy: Tensor) -> Tensor:
+        # A view, since the result has to be another tensor than the argument.
         return copy.view_as(copy)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        # The copy's gradient is bf16; the weight's is float32, and is added up in it.
         return gradient.float(), None
 
 
@@ -65,6 +67,7 @@ class HeldWeights:
     def _hold(self, module: nn.Linear) -> None:
         weight = self._copy_of(module.weight)
         bias = None if module.bias is None else self._copy_of(module.bias)
+        # In place, so that names, hooks and the optimizer keep module and parameters.
         module.__class__ = HeldLinear
         module.copies = (weight, bias)  # type: ignore[assignment]
 
@@ -85,6 +88,7 @@ class HeldWeights:
         PyTorch counts other changes of each tensor (``_version``), such as by a checkpoint.
         """
         versions = [parameter._version for parameter in self._parameters]
+        # All at once in a few kernels, and only if any has changed.
         if versions != self._versions:
             torch._foreach_copy_(self._copies, self._parameters)
             self._versions = versions

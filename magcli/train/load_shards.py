@@ -57,9 +57,11 @@ def load_shards(
     prepare_device(device)
     with freed_memory_returned(device):
         sharded = shard(_outline(model), ranks, bf16=bf16, checkpoint_activations=checkpoint_activations)
+        # Memory for the shards alone; what is in it comes from the files.
         sharded.to_empty(device=ranks.device)
         _read(sharded.model, stored, ranks)
         _compute_buffers(sharded.model)
+        # The check of attention computes as training will.
         with autocast(ranks.device, bf16):
             sharded.eval()(partial(use_packed_attention, attention=attention))
     return sharded
@@ -87,6 +89,7 @@ def part_of(tensor: Tensor, ranks: Ranks) -> tuple[Tensor, int]:
         return tensor, 0
     rows = tensor.shape[0]
     rows_per_rank = -(-rows // ranks.sharing)
+    # The last ranks may begin beyond the last row, with nothing.
     first_row = min(ranks.rank % ranks.sharing * rows_per_rank, rows)
     return tensor.to_local(), first_row * (tensor.numel() // rows)
 
@@ -94,6 +97,7 @@ def part_of(tensor: Tensor, ranks: Ranks) -> tuple[Tensor, int]:
 def _compute_buffers(model: "PreTrainedModel") -> None:
     """Compute the buffers that files do not have, such as rotary frequencies, by the code of their family."""
     for tensor in own_tensors(model).values():
+        # All that the files have has been read, and must not be drawn anew.
         setattr(tensor, INITIALIZED, True)
     for module in model.modules():
         setattr(module, INITIALIZED, not _computed_buffers(module))

@@ -66,7 +66,10 @@ def scored_tokens(packed: Packed, where: Tensor | None = None) -> Scored:
     Indices on the host; of a pack that is on a GPU they are read from it.
     """
     before = packed.before()
-    tokens = _predicted(before, None if where is None else where.cpu())
+    is_scored = before >= 0
+    if where is not None:
+        is_scored = is_scored & where.cpu()
+    tokens = is_scored.nonzero().squeeze(1)
     return Scored(tokens, before[tokens])
 
 
@@ -94,6 +97,7 @@ def token_logprobs(
     targets = packed.input_ids[0, scored.tokens]
     if not isinstance(temperature, Tensor):
         temperature = torch.full((), temperature, device=hidden.device)
+    # A view: one temperature is not copied to each token.
     temperatures = temperature.expand(packed.num_tokens).index_select(0, scored.tokens)
 
     def score(head: Head, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,6 +105,7 @@ def token_logprobs(
         return _score_with(head, hidden, targets, temperatures, plan)
 
     values, entropies = with_head(model, score, hidden)
+    # Tokens that are not scored have 0, without a gradient.
     zeros = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
     index = (scored.tokens,)
     return LogProbs(zeros.index_put(index, values), zeros.index_put(index, entropies))
@@ -118,19 +123,12 @@ def _score_with(
     return score_rows(scaled, weight, bias, targets, temperatures, plan)
 
 
-def _predicted(before: Tensor, where: Tensor | None) -> Tensor:
-    """Indices of the tokens to score: those selected that have a token before them."""
-    is_scored = before >= 0
-    if where is not None:
-        is_scored = is_scored & where
-    return is_scored.nonzero().squeeze(1)
-
-
 def _plan(rows: int, head: Head, chunk: int | None, entropy_grad: bool) -> "ScorePlan":
     """How this number of rows is scored; ``chunk``: the most whose logits are stored, by default what memory allows."""
     device = head.weight.device.type
     row_bytes = memory.FP32 * len(head.weight)
     block_bytes = BLOCK_BYTES.get(device, BLOCK_BYTES["cuda"])
+    # At least one row, however large the vocabulary.
     most_stored = chunk or max(1, memory.LOGITS_BYTES // row_bytes)
     products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
     return ScorePlan(
@@ -203,12 +201,14 @@ class _Score(torch.autograd.Function):
                 for piece in _parts(part.start, part.stop, step):
                     # Softmax of logits z, shifted by their maximum: s = z - max z, log Z = log sum exp(s),
                     # log p = s - log Z, and entropy = log Z - sum(exp(s) s) / Z.
-                    shifted = block[piece.start - part.start : piece.stop - part.start]
+                    inside = slice(piece.start - part.start, piece.stop - part.start)
+                    shifted = block[inside]
                     top = shifted.amax(-1)
                     exponentials = torch.exp(shifted.sub_(top[:, None]), out=spare[: len(shifted)])
                     total = exponentials.sum(-1)
                     log_total = total.log()
-                    values[piece] = shifted.gather(-1, targets[piece, None])[:, 0] - log_total
+                    of_targets = shifted.gather(-1, targets[piece, None])[:, 0]
+                    values[piece] = of_targets - log_total
                     entropies[piece] = log_total - exponentials.mul_(shifted).sum(-1) / total
                     # What the backward pass subtracts: stored logits are shifted, recomputed ones are not.
                     normalizer[piece] = log_total if plan.store else log_total + top
@@ -217,6 +217,7 @@ class _Score(torch.autograd.Function):
         stored = logits if plan.store else None
         ctx.save_for_backward(hidden, weight, bias, targets, temperature, normalizer, entropies, peak, stored)
         ctx.plan = plan
+        # The backward pass overwrites stored logits, so there can be only one.
         ctx.done = False
         if not plan.entropy_grad:
             ctx.mark_non_differentiable(entropies)
@@ -232,13 +233,16 @@ class _Score(torch.autograd.Function):
         plan = ctx.plan
         for_hidden, for_weight, for_bias, *_ = ctx.needs_input_grad
         rows, vocabulary = len(hidden), len(weight)
-        grad_values = grad_values / temperature  # of z in logits = z / temperature
+        # Of z, where the logits are z / temperature.
+        grad_values = grad_values / temperature
         grad_entropies = grad_entropies / temperature
         step = _rows_at_once(weight, plan)
-        block = min(plan.block, rows) if stored is None else max(1, rows)  # all stored logits are one block
+        # All stored logits are one block.
+        block = min(plan.block, rows) if stored is None else max(1, rows)
         logits = hidden.new_empty(block, vocabulary) if stored is None else stored
         spare = hidden.new_empty(min(step, rows), vocabulary)
         cast_weight, cast_hidden = weight.to(plan.products), hidden.to(plan.products)
+        # One copy of the weights where both types are the same.
         factor = cast_weight if plan.factors == plan.products else weight.to(plan.factors)
         grad_hidden = torch.empty_like(hidden) if for_hidden else None
         # With a single block there is nothing to add up: its product is the gradient.
@@ -248,6 +252,7 @@ class _Score(torch.autograd.Function):
         with _float32(hidden):
             for part in _parts(0, rows, block):
                 if stored is None:
+                    # The buffer of one block serves all blocks in turn.
                     block_logits = logits[: part.stop - part.start]
                     _write_logits(hidden[part], factor, bias, temperature[part], plan.softcap, out=block_logits)
                 # The gradient takes the memory of the logits, a piece after that piece has been read.

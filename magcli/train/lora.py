@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -21,6 +21,7 @@ from torch.nn.functional import linear
 
 from magcli.data.durable import atomic_folder
 from magcli.errors import DataError, EnvironmentFault
+from magcli.model.load import one_line
 from magcli.model.weights.peft import ADAPTER, MATRICES, adapted_linears, stored_name, write_files
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class LoraLinear(nn.Linear):
         self.active = True
         device = base.weight.device
         self.lora_a = nn.Parameter(torch.empty(rank, inputs, device=device))
+        # 0, so that training begins with the model itself.
         self.lora_b = nn.Parameter(torch.zeros(outputs, rank, device=device))
 
     @property
@@ -54,6 +56,7 @@ class LoraLinear(nn.Linear):
 
     def initialize(self) -> None:
         """Draw A from torch's generator on the CPU, so that it is the same on every device."""
+        # The distribution of ``nn.Linear``, as in peft.
         drawn = torch.empty(self.lora_a.shape)
         nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
         with torch.no_grad():
@@ -69,6 +72,7 @@ class LoraLinear(nn.Linear):
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
         """W + scale * B A in float32."""
+        # A rounded product would change the frozen weights, too.
         with torch.autocast(self.weight.device.type, enabled=False):
             return torch.addmm(self.weight.float(), self.lora_b, self.lora_a, alpha=self.scale)
 
@@ -96,7 +100,7 @@ def add_lora(model: "PreTrainedModel", *, rank: int, alpha: float, seed: int) ->
 
 def keep_stream_in_float32(model: "PreTrainedModel") -> None:
     """Keep frozen bf16 embeddings from making the residual stream bf16; autocast does so for float32 weights."""
-    model.get_input_embeddings().register_forward_hook(_in_float32)
+    model.get_input_embeddings().register_forward_hook(lambda module, inputs, output: output.float())
 
 
 def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
@@ -107,6 +111,7 @@ def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
 @contextmanager
 def adapters_off(model: nn.Module) -> Iterator[None]:
     """Inside the block the model computes what it did before LoRA; without adapters the block does nothing."""
+    # A list: the same layers are switched on again, whatever the block does.
     layers = list(adapted_layers(model).values())
     for layer in layers:
         layer.active = False
@@ -132,6 +137,7 @@ def merged_weights(model: nn.Module, *, dtype: torch.dtype | None = None, on_cpu
     weights = frozen_weights(model)
     for name, layer in adapted_layers(model).items():
         merged = layer.merged_weight()
+        # With ``on_cpu`` one by one, so that a GPU never has all of them besides the model.
         weights[f"{name}.weight"] = merged.to("cpu" if on_cpu else merged.device, dtype or merged.dtype)
     return weights
 
@@ -173,7 +179,7 @@ def read_adapter(folder: Path, model: "PreTrainedModel") -> None:
     try:
         stored = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise DataError(f"{file} cannot be read: {' '.join(str(error).split())[:200]}") from error
+        raise DataError(f"{file} cannot be read: {one_line(error)}") from error
     matrices = adapter_weights(model)
     different = matrices.keys() ^ stored.keys()  # in one of them only
     for name in matrices.keys() & stored.keys():
@@ -183,7 +189,3 @@ def read_adapter(folder: Path, model: "PreTrainedModel") -> None:
         raise DataError(f"{file} does not fit the adapters of this run: {min(different)} is missing or of another rank")
     for name, matrix in matrices.items():
         matrix.copy_(stored[name])
-
-
-def _in_float32(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-    return output.float()

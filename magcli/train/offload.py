@@ -54,18 +54,21 @@ class OffloadedAdamW(AdamW):
         copies = _copies_for(pieces[0].values.device)
         arriving = copies.upload(pieces[0])
         for number, piece in enumerate(pieces):
+            # The next piece is on its way while this one is updated.
             moments = copies.arrived(arriving)
             if number + 1 < len(pieces):
                 arriving = copies.upload(pieces[number + 1])
             _update(piece, moments)
             copies.download(piece, moments)
         copies.finish()
+        # Counted after all pieces, which have to see the same number.
         for _, parameter in self._with_gradient():
             self.state[parameter]["step"] += 1
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state; its moments never pass through the device."""
+        # Without moments, which PyTorch would copy to the device.
         super().load_state_dict({**state_dict, "state": {}})
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for number, stored in state_dict["state"].items():
@@ -92,11 +95,12 @@ class OffloadedAdamW(AdamW):
         # A view of the parameter, which is updated in place; a gradient may have another layout.
         values = parameter.detach().view(-1)
         gradient = parameter.grad.reshape(-1)
+        step = state["step"]
         first, second = (state[name].view(-1) for name in MOMENTS)
         for start in range(0, len(values), self._piece):
             part = slice(start, start + self._piece)
             moments = (first[part], second[part])
-            yield Piece(group, state["step"], values[part], gradient[part], moments)
+            yield Piece(group, step, values[part], gradient[part], moments)
 
     def _started(self, parameter: nn.Parameter) -> dict[str, Any]:
         """The state of a parameter before its first step."""
@@ -118,6 +122,7 @@ def _update(piece: Piece, moments: tuple[Tensor, Tensor]) -> None:
         [moments[0]],
         [moments[1]],
         [],
+        # A copy: the kernel counts it up, once for each piece.
         [piece.step.clone()],
         fused=True,
         amsgrad=False,
@@ -178,6 +183,7 @@ class StreamCopies:
         """The moments, which later work of the current stream waits for."""
         self._work.wait_event(self._arrival)
         for moment in moments:
+            # Else the memory could be reused while the update still reads it.
             moment.record_stream(self._work)
         return moments
 

@@ -38,6 +38,7 @@ def adamw(
     With ``offload_moments`` its moments are in host memory, where those of a model on the CPU are anyway.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    # Decay pulls weights towards 0, which is no natural value of a norm's scale.
     matrices = [parameter for parameter in trained if parameter.ndim > 1]
     vectors = [parameter for parameter in trained if parameter.ndim <= 1]
     groups: list[dict[str, Any]] = []
@@ -45,6 +46,7 @@ def adamw(
         groups.append({"params": matrices, "weight_decay": weight_decay})
     if vectors:
         groups.append({"params": vectors, "weight_decay": 0.0})
+    # On a CPU they would only be copied for nothing.
     is_on_device = any(parameter.device.type != "cpu" for parameter in trained)
     if offload_moments and is_on_device:
         return OffloadedAdamW(groups, lr=lr, betas=betas)
@@ -61,6 +63,7 @@ def default_lr(weights: int, *, at_24b: float, lora: bool) -> float:
     Proportional to 1/sqrt(weights), and ten times as large for LoRA, as in the Tinker cookbook's ``hyperparam_utils``.
     At most 200 times ``at_24b``.
     """
+    # A model of a quarter of the weights gets twice the rate.
     lr = at_24b * math.sqrt(24e9 / weights)
     if lora:
         lr *= 10
@@ -96,6 +99,7 @@ def clip_and_step(
     the norm is over all ranks; ``loss`` must be too, so that all ranks decide alike.
     """
     norm = clip(parameters, max_norm=max_norm).item()
+    # The sum is finite only if both are.
     finite = math.isfinite(norm + loss)
     if finite:
         optimizer.step()
@@ -107,7 +111,9 @@ def clip(parameters: Iterable[nn.Parameter], *, max_norm: float) -> Tensor:
     """Scale the gradient to a norm of at most ``max_norm``; returns the norm before, over all ranks."""
     trained = list(parameters)
     gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
-    norm = _full(get_total_norm(gradients))
+    norm = get_total_norm(gradients)
+    if isinstance(norm, DTensor):  # each rank has only its part of the sum of squares
+        norm = norm.full_tensor()
     clip_grads_with_norm_(trained, max_norm, norm)
     return norm
 
@@ -115,8 +121,3 @@ def clip(parameters: Iterable[nn.Parameter], *, max_norm: float) -> Tensor:
 def autocast(device: torch.device, enabled: bool) -> torch.autocast:
     """A context in which matrix products run in bf16 if ``enabled``, else in float32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
-
-
-def _full(value: Tensor) -> Tensor:
-    """The full value of a tensor that may be sharded over the ranks."""
-    return value.full_tensor() if isinstance(value, DTensor) else value

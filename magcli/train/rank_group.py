@@ -47,24 +47,20 @@ class ClusterRanks:
         room: Room = ANY_ROOM,
     ) -> None:
         self._cluster = cluster
-        self._size = size
+        self.size = size
+        """Number of ranks."""
         self._setup = setup
         self._say = say
         self._room = room
         self._group: RankGroup | None = None
         self._one_command = threading.Lock()
 
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return self._size
-
     def open(self, open_state: OpenState, *, bf16: bool) -> None:
         """Start the ranks and load the state of each; errors as ``RankGroup.start``."""
         is_local = self._cluster.is_local
         self._group = RankGroup.start(
             self._cluster,
-            Demand("trainer ranks", self._size, Resources() if is_local else rank_resources(self._setup.device)),
+            Demand("trainer ranks", self.size, Resources() if is_local else rank_resources(self._setup.device)),
             partial(_open_rank, open_state, bf16, self._setup),
             surroundings=Surroundings(variables=self._variables()),
             say=self._say,
@@ -79,6 +75,7 @@ class ClusterRanks:
         """
         if self._group is None:
             raise MagError("the training state was used before it was loaded")
+        # A replaced generator may ask for weights while an update runs in another thread.
         with self._one_command:
             return self._group.call([partial(_run, command) for command in commands])
 
@@ -90,7 +87,7 @@ class ClusterRanks:
         if self._group is None:
             return
         try:
-            self._group.call([_release] * self._size)
+            self._group.call([_release] * self.size)
             self._finish_save(self._group)
         except RanksLost:
             pass  # of a group that has failed nobody is left
@@ -99,21 +96,24 @@ class ClusterRanks:
         self._group.close()
 
     def _finish_save(self, group: RankGroup) -> None:
-        if group.call([partial(_run, SaveEnded())] * self._size):
+        if group.call([partial(_run, SaveEnded())] * self.size):
             return
         self._say("waiting until the last checkpoint is written")
-        while not group.call([partial(_run, SaveEnded(WAITING_SECONDS))] * self._size):
+        # Asked in turns of a few seconds, within the time limit of a command.
+        while not group.call([partial(_run, SaveEnded(WAITING_SECONDS))] * self.size):
             pass
 
     def _variables(self) -> dict[str, str]:
         variables = {"OMP_NUM_THREADS": str(self._setup.threads)}
         if self._cluster.is_local:
+            # Ranks of this machine alone need no other network.
             variables["GLOO_SOCKET_IFNAME"] = "lo"
         return variables
 
 
 def _open_rank(open_state: OpenState, bf16: bool, setup: RankSetup, seat: Seat) -> RankState:
     """Join the other ranks and load this one's state."""
+    # The variable is for libraries that read it when they are loaded.
     torch.set_num_threads(setup.threads)
     store = (seat.host, seat.port)
     ranks = join_ranks(

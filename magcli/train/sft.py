@@ -72,10 +72,12 @@ def plan_steps(lengths: Sequence[int], *, epochs: int, step_tokens: int, seed: i
     """
     steps: list[list[int]] = []
     for epoch in range(epochs):
+        # A generator of its own for each epoch, so an order does not depend on those before.
         order = np.random.default_rng([seed, epoch]).permutation(len(lengths))
         current: list[int] = []
         tokens = 0
         for index in order.tolist():
+            # The example that reaches the budget belongs to the step.
             current.append(index)
             tokens += lengths[index]
             if tokens >= step_tokens:
@@ -123,12 +125,14 @@ def accumulate(
 def _loss(model: "PreTrainedModel", batch: MicroBatch, total: float, *, bf16: bool) -> Tensor:
     device = model.device
     packed = pack([example.tokens for example in batch])
-    mask = torch.tensor(list(chain.from_iterable(example.mask for example in batch)))
-    weight = moved(packed.spread([example.weight for example in batch]), device)
-    scored = scored_tokens(packed, mask).to(device)
+    # Of all tokens of the pack, in their order.
+    mask_of_pack = chain.from_iterable(example.mask for example in batch)
+    mask = torch.tensor(list(mask_of_pack))
+    weight = packed.spread([example.weight for example in batch])
+    scored = scored_tokens(packed, mask)
     with optim.autocast(device, bf16):
-        values = token_logprobs(model, packed.to(device), where=scored).values
-        return sft_loss(values, moved(mask, device), total=total, weight=weight)
+        logprobs = token_logprobs(model, packed.to(device), where=scored.to(device))
+        return sft_loss(logprobs.values, moved(mask, device), total=total, weight=moved(weight, device))
 
 
 def sft_loss(logprobs: Tensor, mask: Tensor, *, total: float, weight: Tensor | None = None) -> Tensor:
@@ -139,6 +143,7 @@ def sft_loss(logprobs: Tensor, mask: Tensor, *, total: float, weight: Tensor | N
     """
     if total <= 0:
         raise MagError(f"an optimizer step needs target tokens, not {total}")
+    # 0 for all but the targets.
     scale = mask.float() if weight is None else mask * weight
     return -(logprobs * scale).sum() / total
 
@@ -205,11 +210,6 @@ class SFTTrainer:
     unevaluated: dict[str, Any] = field(default_factory=dict)
     """The metrics of the last step, if its evaluation was interrupted; else none."""
 
-    @property
-    def has_adapters(self) -> bool:
-        """Whether only LoRA adapters are trained."""
-        return self.controller.facts.has_adapters
-
     def step(self) -> dict[str, Any]:
         """Run the next optimizer step; returns its metrics.
 
@@ -219,6 +219,7 @@ class SFTTrainer:
         started = time.monotonic()
         chosen = [self.examples[index] for index in self.steps[self.done]]
         lr = self.lr * optim.cosine(self.done, total=len(self.steps), warmup=self.warmup, floor=self.floor)
+        # Known before the split over ranks: every part of the loss has the same divisor.
         total = num_targets(chosen)
         commands = [TrainStep(batches, total, lr, self.max_norm, self.bf16) for batches in self._split(chosen)]
         loss, norm = self.controller.run(commands)
@@ -233,6 +234,7 @@ class SFTTrainer:
             "grad_norm": norm,
             "tokens": sum(len(example.tokens) for example in chosen),
             "target_tokens": sum(sum(example.mask) for example in chosen),
+            # A number, so that it can be a curve.
             "skipped": float(norm is None),
             "seconds": time.monotonic() - started,
         }
@@ -243,14 +245,6 @@ class SFTTrainer:
         commands = [EvaluateLoss(batches, total, self.bf16) for batches in self._split(self.held_out)]
         loss: float = self.controller.run(commands)
         return loss
-
-    def save_model(self, folder: Path) -> None:
-        """Write the current weights in the model's own layout, with LoRA adapters merged."""
-        self.controller.save_model(folder)
-
-    def try_saving(self, folder: Path) -> None:
-        """Try what ``save_model`` and a checkpoint will need, without writing weights."""
-        self.controller.try_saving(folder)
 
     def _split(self, examples: Sequence[Example]) -> list[list[MicroBatch]]:
         size, hidden = self.controller.size, self.controller.facts.hidden_size
@@ -329,6 +323,13 @@ class SFTRun:
             partial(checkpoint.prune, self.folder.checkpoints, keep=self.keep_checkpoints),
         )
 
+    def complete_save(self, trainer: SFTTrainer) -> None:
+        """Write the checkpoint of the last step, unless there is one, to its end."""
+        last = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
+        if checkpoint.latest(self.folder.checkpoints) != last:
+            self.save(trainer)
+        trainer.controller.finish_save()
+
     def evaluate(self, trainer: SFTTrainer) -> dict[str, Any]:
         """Held-out loss and the evaluator's metrics; the best model so far is kept, by accuracy if there is one.
 
@@ -339,8 +340,9 @@ class SFTRun:
             metrics["held_out_loss"] = trainer.held_out_loss()
         candidate = self.folder.path / "candidate"
         if self.evaluator:
-            trainer.save_model(candidate)
+            trainer.controller.save_model(candidate)
             metrics |= self.evaluator(candidate)
+        # The greater the better in either case.
         quality = metrics["accuracy"] if self.evaluator else -metrics["held_out_loss"]
         loss = metrics.get("held_out_loss", float("inf"))
         is_equal_and_no_worse = quality == trainer.best and loss <= trainer.best_loss
@@ -358,31 +360,29 @@ class SFTRun:
         The last checkpoint stays, so that the run can be prolonged.
         """
         trainer.controller.finish_save()
-        last = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
-        if checkpoint.latest(self.folder.checkpoints) != last:
-            self.save(trainer)
-            trainer.controller.finish_save()
+        self.complete_save(trainer)
         best, best_adapter, adapter = self._best, self._best_adapter, self._adapter
+        # Adapters first: ``best`` tells what the result is, also after a kill in between.
         if best_adapter.exists():
             shutil.rmtree(adapter, ignore_errors=True)
             durable.rename(best_adapter, adapter)
-        elif trainer.has_adapters and not best.exists():
+        elif trainer.controller.facts.has_adapters and not best.exists():
             trainer.controller.save_adapter(adapter)
         if best.exists():
             durable.rename(best, self.folder.model)
         else:
-            trainer.save_model(self.folder.model)
+            trainer.controller.save_model(self.folder.model)
         checkpoint.prune(self.folder.checkpoints, keep=1)
         shutil.rmtree(self.folder.shorter, ignore_errors=True)
 
     def _keep_best(self, trainer: SFTTrainer, candidate: Path) -> None:
-        if trainer.has_adapters:
+        if trainer.controller.facts.has_adapters:
             trainer.controller.save_adapter(self._best_adapter)
         if candidate.exists():
             shutil.rmtree(self._best, ignore_errors=True)
             durable.rename(candidate, self._best)
         else:
-            trainer.save_model(self._best)
+            trainer.controller.save_model(self._best)
 
 
 def train(
@@ -399,6 +399,7 @@ def train(
     with SaveFirst(polls=True) as ending:
         while trainer.done < total or trainer.unevaluated:
             metrics = trainer.unevaluated or _step(trainer, ending)
+            # The last model is evaluated in any case.
             due = trainer.done % run.evaluate_every == 0 or trainer.done == total
             if due and (trainer.held_out or run.evaluator):
                 metrics = _evaluated(trainer, run, metrics, ending, saved_first)
@@ -428,6 +429,7 @@ def _evaluated(
     saved_first: Callable[[int], None],
 ) -> dict[str, Any]:
     """The metrics of a step with its evaluation. SIGTERM does not wait for it: the run that goes on evaluates first."""
+    # What a checkpoint keeps if the evaluation does not end.
     trainer.unevaluated = metrics
     best_before = trainer.best, trainer.best_loss, trainer.best_step
     ending.polls = False
@@ -448,9 +450,6 @@ def _evaluated(
 
 def _save_and_end(trainer: SFTTrainer, run: SFTRun, ending: SaveFirst, saved_first: Callable[[int], None]) -> NoReturn:
     """Write the checkpoint of the last step, unless there is one, and end the command."""
-    last = checkpoint.step_folder(run.folder.checkpoints, trainer.done)
-    if checkpoint.latest(run.folder.checkpoints) != last:
-        run.save(trainer)
-    trainer.controller.finish_save()
+    run.complete_save(trainer)
     saved_first(trainer.done)
     ending.end()

@@ -46,6 +46,7 @@ class ShardedModel(nn.Module):
 
     def forward(self, compute: "Callable[[PreTrainedModel], Result]") -> Result:
         """The result of ``compute`` on the model; a loss in it backpropagates to the shards."""
+        # Nothing to do within an optimizer step: the weights are the same for its micro-batches.
         self._held.refresh()
         if self._compiler is not None:
             self._compiler.compile_if_due()
@@ -95,6 +96,7 @@ def shard(
         return sharded
 
     in_float32 = MixedPrecisionPolicy()
+    # Weights are gathered in bf16, gradients reduced in float32; autocast casts the inputs.
     in_bf16 = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     for layer in layers:
         _fully_shard(layer, ranks, in_bf16 if bf16 else in_float32)
@@ -115,9 +117,10 @@ def full_weights(model: "PreTrainedModel", ranks: Ranks) -> dict[str, Tensor]:
     gathered: dict[int, Tensor] = {}  # by the identity of the sharded tensor
     weights: dict[str, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in gathered:
-            gathered[id(tensor)] = _gathered(tensor.detach(), keep=is_first)
-        weights[name] = gathered[id(tensor)]
+        key = id(tensor)
+        if key not in gathered:
+            gathered[key] = _gathered(tensor.detach(), keep=is_first)
+        weights[name] = gathered[key]
     return weights if is_first else {}
 
 
@@ -136,6 +139,7 @@ def micro_batches_by_rank(lengths: Sequence[int], *, budget: int, size: int, hid
     if size == 1:
         return [batches]
     costs = [length + length * length / (12 * hidden) for length in lengths]
+    # A multiple of the ranks, so that all have equally many.
     count = math.ceil(len(batches) / size) * size
     balanced = _balance(lengths, costs, count, budget)
     while balanced is None:  # balanced batches may need more space than greedy ones
@@ -172,6 +176,7 @@ def _balance(lengths: Sequence[int], costs: Sequence[float], count: int, budget:
         fitting = [number for number in range(count) if not batches[number] or tokens[number] + length <= budget]
         if not fitting:
             return None
+        # Ties go to the first, so that all processes plan the same.
         least = min(fitting, key=lambda number: work[number])
         batches[least].append(index)
         tokens[least] += length
@@ -203,6 +208,7 @@ def _shard_ends(model: "PreTrainedModel", ranks: Ranks) -> None:
 def _fully_shard(module: nn.Module, ranks: Ranks, policy: MixedPrecisionPolicy) -> None:
     unit = fully_shard(module, mesh=ranks.mesh, reshard_after_forward=True, mp_policy=policy)
     assert isinstance(unit, FSDPModule)
+    # Sums over the ranks, where FSDP would average.
     unit.set_gradient_divide_factor(1.0)
     unit.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction that computes plain sums
 

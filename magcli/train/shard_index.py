@@ -43,6 +43,7 @@ class IndexWriter(FileSystemWriter):
         parts = [_part_record(index, info) for index, info in metadata.storage_data.items()]
         record = {"tensors": tensors, "parts": parts}
         (folder / INDEX).write_text(json.dumps(record), encoding="utf-8")
+        # The index has replaced it, and nothing is to read it.
         (folder / PICKLE).unlink()
 
 
@@ -77,11 +78,14 @@ def _tensor_record(stored: TensorStorageMetadata) -> dict[str, Any]:
 
 def _tensor(fields: dict[str, Any]) -> TensorStorageMetadata:
     dtype = getattr(torch, fields["dtype"])
+    # ``torch`` has other attributes, which a damaged index could name.
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{fields['dtype']} is not a dtype")
     properties = TensorProperties(dtype=dtype)
     size = torch.Size(fields["size"])
-    chunks = [ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)) for offsets, sizes in fields["chunks"]]
+    chunks = []
+    for offsets, sizes in fields["chunks"]:
+        chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))
     return TensorStorageMetadata(properties, size, chunks)
 
 
@@ -98,6 +102,7 @@ def _part_record(index: MetadataIndex, info: _StorageInfo) -> dict[str, Any]:
 def _part(fields: dict[str, Any], folder: Path) -> tuple[MetadataIndex, _StorageInfo]:
     """Where a part of a tensor is stored; its file must be in the folder itself."""
     file = fields["file"]
+    # A path would lead out of the folder.
     if Path(file).name != file or not (folder / file).is_file():
         raise ValueError(f"{file!r} is not a file of the checkpoint")
     info = _StorageInfo(file, int(fields["start"]), int(fields["bytes"]))

@@ -133,5 +133,5 @@ def test_work_is_not_refused_while_a_node_is_awaited(monkeypatch):
     with pytest.raises(EnvironmentFault, match="room for 1 of 2 trainer ranks"):
         Cluster("auto").check_room([Demand("trainer ranks", 2, Resources(cpus=1))])
     Cluster("auto", awaits_nodes=True).check_room([Demand("trainer ranks", 2, Resources(cpus=1))])
-    assert Cluster("auto").has_room_for(Resources(cpus=1))
-    assert not Cluster("auto").has_room_for(Resources(cpus=2))
+    assert Cluster("auto").places_for(Resources(cpus=1))
+    assert not Cluster("auto").places_for(Resources(cpus=2))

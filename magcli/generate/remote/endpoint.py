@@ -30,7 +30,7 @@ from magcli.generate.remote.wire import (
     Starting,
     Transfer,
 )
-from magcli.generate.types import LocalPolicy
+from magcli.generate.types import LocalPolicy, TransferStep
 from magcli.generate.weights.matching import WeightFile
 from magcli.plan.engines import policy_engine
 
@@ -43,6 +43,7 @@ class EngineEndpoint:
     def __init__(self, policy: LocalPolicy, outbox: Outbox) -> None:
         self._policy, self._outbox = policy, outbox
         self._requests: dict[int, asyncio.Task[None]] = {}
+        # Kept, since an event loop holds its tasks only weakly.
         self._beat = asyncio.create_task(self._send_beats())
 
     async def handle(self, message: Any) -> None:
@@ -77,6 +78,7 @@ class EngineEndpoint:
         """Answer with an error of this request, or report that the engine has failed if it is the engine's."""
         try:
             yield
+        # That the engine is broken concerns all requests, not only this one.
         except EnvironmentFault as error:
             self._report_failure(error)
         except MagError as error:
@@ -87,13 +89,16 @@ class EngineEndpoint:
             self._requests.pop(request, None)
 
     async def _load(self, message: Load | Transfer) -> None:
+        what: int | TransferStep
         try:
             if isinstance(message, Load):
-                (arrived,) = await self._policy.load(WeightFile(Path(message.path)), message.version)
-                self._outbox.put(Loaded(message.version, self._policy.load_seconds, arrived))
+                what = message.version
+                file = WeightFile(Path(message.path))
+                (arrived,) = await self._policy.load(file, message.version)
             else:
+                what = message.step
                 arrived = await self._policy.transfer(message.step, message.info, message.version)
-                self._outbox.put(Loaded(message.step, self._policy.load_seconds, arrived))
+            self._outbox.put(Loaded(what, self._policy.load_seconds, arrived))
         except Exception as error:
             self._report_failure(error)
 
@@ -145,6 +150,7 @@ async def open_endpoint(spec: Spec, outbox: Outbox) -> EngineEndpoint:
     """Open the engine of ``spec`` in this process; a starting vLLM says meanwhile what it does."""
     if spec.threads:
         torch.set_num_threads(spec.threads)
+    # The embedded engine opens in this thread, where it will run; vLLM's start would block the event loop.
     if policy_engine(spec.engine, spec.device, deterministic=spec.deterministic) == "torch":
         return EngineEndpoint(open_policy(spec), outbox)
     return EngineEndpoint(await asyncio.to_thread(open_policy, spec, OutboxConsole(outbox)), outbox)

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from magcli.cluster.runtime import Cluster
+from magcli.cluster.tasks import end_all
 from magcli.cluster.types import Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
@@ -71,14 +72,18 @@ class Fleet:
         self._replacements: dict[RemoteSampler, asyncio.Task[None]] = {}
         """The tasks that replace dead generators."""
         self._concurrency: int | None = None
+        # Holds the file of the newest weights until newer ones are there.
         self._shared_memory = ExitStack()
         self._newest: Weights | None = None
         self._ranks: RankSource | None = None
         """The trainer ranks that have sent the newest weights."""
-        self._version = 0
+        self.version = 0
+        """The version of the weights that all members have."""
+        # One replacement or load at a time: both decide which weights a member has.
         self._replacing = asyncio.Lock()
         self._deaths = 0
         self._has_worked = False
+        # Totals of members that were replaced; without them the sums would fall.
         self._seconds_of_dead = 0.0
         self._load_seconds_of_dead = 0.0
         self.replaced = 0
@@ -108,10 +113,12 @@ class Fleet:
         Raises:
             EnvironmentFault: there is no room for them, or one of them does not come up.
         """
+        # Before the engines need it: killed runs may have left weights in shared memory.
         sweep()
         fleet = cls(cluster, spec, say)
         cluster.check_room([Demand("generators", size, fleet._resources)])
         specs = [spec.placed(devices, number) if devices else spec for number in range(size)]
+        # All at once: an engine takes up to minutes to come up.
         starts = [fleet._start(placed, show) for placed in specs]
         started = await asyncio.gather(*starts, return_exceptions=True)
         failures = []
@@ -131,11 +138,6 @@ class Fleet:
         if self._cluster.is_local:
             return Resources()
         return engine_resources(self._spec.device, self._spec.tensor_parallel)
-
-    @property
-    def version(self) -> int:
-        """The version of the weights that all members have."""
-        return self._version
 
     @property
     def sent_dtype(self) -> "torch.dtype | None":
@@ -179,13 +181,12 @@ class Fleet:
         """The number of sequences that may run at once in each generator."""
         if self._concurrency is None:
             return self._spec.slots
+        # All members together may then run a few more, never fewer.
         rounded_up = -(-self._concurrency // len(self._members))
         return min(self._spec.slots, rounded_up)
 
-    @property
-    def sleeps(self) -> bool:
-        """Generators keep their memory."""
-        return False
+    sleeps = False
+    """Generators keep their memory."""
 
     async def sleep(self) -> None:
         """Do nothing."""
@@ -220,10 +221,7 @@ class Fleet:
         """Stop generating what is left of a request."""
         if any(waiting is request for waiting, _ in self._queue):
             self._queue = deque(sample for sample in self._queue if sample[0] is not request)
-        tasks = self._requests.pop(request)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(self._requests.pop(request))
 
     def _dispatch(self) -> None:
         """Give waiting samples to generators that have room."""
@@ -265,16 +263,19 @@ class Fleet:
                     index = indices[rollout.index]
                     left.remove(index)
                     member.assigned -= 1
+                    # A sequence that has ended shows that generators can work.
                     self._deaths = 0
                     self._has_worked = True
                     request.results.put_nowait(replace(rollout, index=index))
                     self._dispatch()
         except GeneratorDied as death:
+            # ``extendleft`` reverses what it is given, so these come first, in their order.
             self._queue.extendleft((request, index) for index in reversed(left))
             self._start_replacement(member, death)
         except Exception as error:
             request.results.put_nowait(error)
         finally:
+            # Those that ended were subtracted one by one.
             member.assigned -= len(left)
             self._dispatch()
 
@@ -298,15 +299,9 @@ class Fleet:
         """The log-probs of given tokens in each member; a member that dies meanwhile is replaced and left out."""
         members = [member for member in self._members if member.alive]
         answers = await asyncio.gather(*(member.score(sequences) for member in members), return_exceptions=True)
-        scores = []
-        for member, answer in zip(members, answers, strict=True):
-            if isinstance(answer, GeneratorDied):
-                self._start_replacement(member, answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                scores.append(answer)
-        return scores
+        for member, death in _deaths(members, answers).items():
+            self._start_replacement(member, death)
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def load(self, weights: Weights, version: int) -> list[Digests]:
         """Give all members new weights; running sequences go on with their KV cache.
@@ -318,20 +313,24 @@ class Fleet:
             kept: Weights = pack(weights, self.sent_dtype)  # the trainer's own go on changing
         else:
             kept = await asyncio.to_thread(memory.enter_context, shared(weights))
+        # A replacement that starts meanwhile would come up with the weights before.
         async with self._replacing:
             old_memory = self._shared_memory
             self._shared_memory = memory
-            before = self._newest, self._version
-            self._newest, self._version = kept, version
+            before = self._newest, self.version
+            self._newest, self.version = kept, version
             loads = [member.load(kept, version) for member in self._members]
             ends = await asyncio.gather(*loads, return_exceptions=True)
+            # All have loaded the new weights or died, so nobody reads the file of the old ones.
             old_memory.close()
-        for member, end in zip(list(self._members), ends, strict=True):
-            if isinstance(end, GeneratorDied):
-                await self._replace(member, end)
-            elif isinstance(end, BaseException):
-                self._newest, self._version = before
-                raise end
+        try:
+            deaths = _deaths(self._members, ends)
+        except BaseException:
+            # The engines refused the weights, so a replacement gets those before.
+            self._newest, self.version = before
+            raise
+        for member, death in deaths.items():
+            await self._replace(member, death)
         self._dispatch()
         return [member.arrived for member in self._members]
 
@@ -347,7 +346,7 @@ class Fleet:
         async with self._replacing:
             self._ranks = ranks
             sent, deaths = await self._receive(ranks, self._members)
-            self._version = sent.version
+            self.version = sent.version
         for member, death in deaths.items():
             await self._replace(member, death)
         self._dispatch()
@@ -361,6 +360,7 @@ class Fleet:
         loop = asyncio.get_running_loop()
         started: asyncio.Future[int] = loop.create_future()
         takers = {member.meeting: member for member in members if member.alive}
+        # They wait for ``started``, and then receive while the ranks send.
         takes = [asyncio.create_task(member.take_from_ranks(plan, started)) for member in members]
 
         def tell_start(version: int) -> None:
@@ -369,28 +369,18 @@ class Fleet:
         try:
             sent = await in_daemon_thread(partial(ranks.send, plan, list(takers), tell_start))
             for meeting, reason in sent.failures.items():
+                # The member dies of it, and so its take ends.
                 takers[meeting].lacks_weights(reason)
             ends = await asyncio.gather(*takes, return_exceptions=True)
         except BaseException:
-            for take in takes:
-                take.cancel()
-            await asyncio.gather(*takes, return_exceptions=True)
+            await end_all(takes)
             raise
-        deaths = {}
-        for member, end in zip(members, ends, strict=True):
-            if isinstance(end, GeneratorDied):
-                deaths[member] = end
-            elif isinstance(end, BaseException):
-                raise end
-        return sent, deaths
+        return sent, _deaths(members, ends)
 
     async def close(self) -> None:
         """End all processes; current callers get an error."""
         self._queue.clear()
-        tasks = [*chain.from_iterable(self._requests.values()), *self._replacements.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all([*chain.from_iterable(self._requests.values()), *self._replacements.values()])
         for request in self._requests:
             request.results.put_nowait(MagError("the generators have been closed"))
         await asyncio.gather(*(member.close() for member in self._members))
@@ -399,10 +389,12 @@ class Fleet:
     async def _replace(self, member: RemoteSampler, death: GeneratorDied) -> None:
         """Put a new generator, with the newest weights, in the place of a dead one, once."""
         async with self._replacing:
+            # Somebody else has noticed the same death, and replaced it.
             if member not in self._members:
                 return
             self._count(death)
             new = await self._start(member.spec)
+            # The sums over all engines must not fall.
             self._seconds_of_dead += member.seconds
             self._load_seconds_of_dead += member.load_seconds
             self._members[self._members.index(member)] = new
@@ -423,11 +415,12 @@ class Fleet:
             if self._ranks is not None:
                 await self._receive_newest(self._ranks, new)
             elif self._newest is not None:
-                arrived = await new.load(self._newest, self._version)
+                arrived = await new.load(self._newest, self.version)
                 outline = self._spec.model.outline
+                # The tensors that the engine has read: of tied parameters one, of an adapter all.
                 names = self._newest if self._spec.lora_rank else names_in(self._newest, outline).values()
                 sent = await asyncio.to_thread(digests, {name: self._newest[name] for name in names})
-                check_arrival(sent, arrived, self._version, REPLACEMENT)
+                check_arrival(sent, arrived, self.version, REPLACEMENT)
         except BaseException:
             await new.close()
             raise
@@ -450,9 +443,21 @@ class Fleet:
             EnvironmentFault: generators die faster than they finish anything.
         """
         self._deaths += 1
+        # An engine that explains why it cannot start would not start the next time.
         if death.is_reported and not self._has_worked:
             raise EnvironmentFault(f"{death}; it has not finished any sequence, so it is not started again")
         limit = MAX_DEATHS if self._has_worked else min(MAX_DEATHS, MAX_FIRST_DEATHS)
         if self._deaths > limit:
             raise EnvironmentFault(f"{death}; {limit} before it too, and nothing was finished in between")
         self._say(f"{death}; starting another")
+
+
+def _deaths(members: Sequence[RemoteSampler], ends: Sequence[object]) -> dict[RemoteSampler, GeneratorDied]:
+    """Which members have died, by what each has returned or raised; any other error is raised."""
+    deaths = {}
+    for member, end in zip(members, ends, strict=True):
+        if isinstance(end, GeneratorDied):
+            deaths[member] = end
+        elif isinstance(end, BaseException):
+            raise end
+    return deaths

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.mailbox import Member
 from magcli.cluster.runtime import Cluster
+from magcli.cluster.tasks import end_all
 from magcli.cluster.types import ProcessKind, Resources, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.remote.endpoint import open_endpoint
@@ -61,6 +62,7 @@ class RemoteSampler:
         self._host = host
         self._broadcast = _broadcast_to(spec, self.ask_step, host) if spec.transfer == "broadcast" else None
         self._link: RankLink | None = None
+        # The version of the weights that a broadcast is bringing.
         self._coming = 0
         self._death: MagError | None = None
         self._listener = asyncio.create_task(self._listen())
@@ -133,6 +135,7 @@ class RemoteSampler:
                 yield item
         finally:
             del self._waiting[request]
+            # Whoever asked has left early, and the engine would go on for nobody.
             if left and self.alive:
                 self._tell(Abort(request))
 
@@ -165,6 +168,7 @@ class RemoteSampler:
         else:
             self._coming = version
             names = await self._send(self._broadcast, weights)
+            # The engine digests tensors under the names under which they are sent.
             self.arrived = renamed(self.arrived, names)
         self.version = version
         return self.arrived
@@ -188,6 +192,7 @@ class RemoteSampler:
         ``started`` has their version as soon as the ranks begin. Running sequences go on with their KV cache.
         """
         link = self._rank_link
+        # Shielded: several members wait for the same future.
         version = self._coming = await asyncio.shield(started)
         with self._dying_of_errors():
             await link.receive(plan)
@@ -236,8 +241,7 @@ class RemoteSampler:
     async def close(self) -> None:
         """End the process."""
         self._die(MagError("the generator has been closed"))
-        self._listener.cancel()
-        await asyncio.gather(self._listener, return_exceptions=True)
+        await end_all([self._listener])
 
     def _tell(self, message: object) -> None:
         if self._death is not None:
@@ -269,6 +273,7 @@ class RemoteSampler:
                 self.seconds = seconds
             case Loaded(what, load_seconds, arrived):
                 self.load_seconds = load_seconds
+                # Nobody waits any more after a timeout.
                 if loading := self._loading.get(what):
                     loading.set_result(arrived)
 
@@ -290,8 +295,10 @@ class RemoteSampler:
         """End the process, once, and tell everyone who waits."""
         if self._death is not None:
             return
+        # First of all, so that nothing more is sent to it.
         self._death = reason
         self.member.kill()
+        # What sends to it would wait for ever.
         if self._broadcast is not None:
             self._broadcast.abort()
         if self._link is not None:

@@ -66,12 +66,8 @@ class ServiceGenerator:
     def __init__(self, client: ServiceClient, thoughts: ThoughtForm) -> None:
         self._client = client
         self.thoughts = thoughts
-        self._num_finished = 0
-
-    @property
-    def num_finished(self) -> int:
+        self.num_finished = 0
         """Completions received so far."""
-        return self._num_finished
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
@@ -81,7 +77,7 @@ class ServiceGenerator:
 
     async def _ask(self, request: CompletionRequest) -> list[Completion]:
         completions: list[Completion] = await self._client.call(request, weight=len(request.seeds))
-        self._num_finished += len(completions)
+        self.num_finished += len(completions)
         return completions
 
     async def close(self) -> None:

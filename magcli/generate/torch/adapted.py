@@ -37,6 +37,7 @@ class AdaptedLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """``[..., inputs]`` to ``[..., outputs]``."""
         frozen = linear(inputs, self.weight, self.bias)
+        # First to the rank, then to the outputs: B A would be as large as W.
         return frozen + linear(linear(inputs, self.lora_a), self.lora_b) * self._scale
 
 
@@ -80,7 +81,8 @@ def load_adapters(layers: Mapping[str, AdaptedLinear], weights: Weights) -> Dige
     for name, target in targets.items():
         if name not in weights:
             raise WeightsFault(f"new adapters lack {name}, which the engine's model has")
-        shape, expected = tuple(weights[name].shape), tuple(target.shape)
+        shape = tuple(weights[name].shape)
+        expected = tuple(target.shape)
         if shape != expected:
             raise WeightsFault(f"new adapters: {name} is {shape}, the engine's is {expected}")
     for name, target in targets.items():

@@ -43,11 +43,10 @@ class SlotCache:
     """
 
     def __init__(
-        self, shape: "CacheShape", slots: int, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+        self, shape: CacheShape, slots: int, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
     ) -> None:
-        rows = shape.layers, slots, shape.heads
-        self.keys = torch.zeros(*rows, shape.key_width, 0, dtype=dtype, device=device)
-        self.values = torch.zeros(*rows, 0, shape.value_width, dtype=dtype, device=device)
+        self._shape, self._dtype, self._device = shape, dtype, device
+        self.replace(slots, capacity=0)
 
     @property
     def capacity(self) -> int:
@@ -62,17 +61,17 @@ class SlotCache:
     @property
     def token_bytes(self) -> int:
         """Bytes of one position of one slot."""
-        layers, _, heads, key_width, _ = self.keys.shape
-        return layers * heads * (key_width + self.values.shape[4]) * self.keys.element_size()
+        shape = self._shape
+        return shape.layers * shape.heads * (shape.key_width + shape.value_width) * self._dtype.itemsize
 
     def replace(self, slots: int, capacity: int) -> None:
         """Make an empty cache of another size in place of this one, which is freed before."""
-        layers, _, heads, key_width, _ = self.keys.shape
-        value_width = self.values.shape[4]
-        dtype, device = self.keys.dtype, self.keys.device
+        # The old tensors go first: a bounded memory has no room for both.
         self.keys = self.values = torch.empty(0)
-        self.keys = torch.zeros(layers, slots, heads, key_width, capacity, dtype=dtype, device=device)
-        self.values = torch.zeros(layers, slots, heads, capacity, value_width, dtype=dtype, device=device)
+        shape = self._shape
+        rows = shape.layers, slots, shape.heads
+        self.keys = torch.zeros(*rows, shape.key_width, capacity, dtype=self._dtype, device=self._device)
+        self.values = torch.zeros(*rows, capacity, shape.value_width, dtype=self._dtype, device=self._device)
 
     def grow(self, capacity: int) -> None:
         """Grow every slot to at least ``capacity`` positions, in steps of a quarter.
@@ -80,7 +79,8 @@ class SlotCache:
         Not by doubling: products over a nearly full cache are up to twice as fast as over one with gaps.
         """
         if capacity > self.capacity:
-            quarter_more = -(-self.capacity * 5 // 128) * 32  # a multiple of 32 positions
+            # 5/4 of the capacity, rounded up to a multiple of 32 positions.
+            quarter_more = -(-self.capacity * 5 // 128) * 32
             more = max(capacity, quarter_more) - self.capacity
             self.keys = pad(self.keys, (0, more))
             self.values = pad(self.values, (0, 0, 0, more))
@@ -88,6 +88,7 @@ class SlotCache:
     def write(self, slots: Sequence[int], keys: Tensor, values: Tensor) -> None:
         """Copy one prompt's keys and values, ``[layers, kv_heads, length, head_dim]``, to the start of each slot."""
         self.grow(keys.shape[2])
+        # The same for each of the slots: samples of one prompt.
         self.keys[:, slots, :, :, : keys.shape[2]] = keys.transpose(2, 3)[:, None]
         self.values[:, slots, :, : values.shape[2]] = values[:, None]
 
@@ -133,6 +134,7 @@ class SlotBatch:
             return self.mask
         if window not in self._windowed:
             columns = torch.arange(span, device=self.mask.device)
+            # The token at position p sees the ``window`` positions up to p.
             last_hidden = self.positions[:, None, None, None] - window
             self._windowed[window] = self.mask.masked_fill(columns <= last_hidden, -torch.inf)
         return self._windowed[window]
@@ -170,7 +172,9 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: S
     rows, kv_heads, head_dim = key.shape
     keys = batch.cache.keys[batch.layer, :rows]
     values = batch.cache.values[batch.layer, :rows]
+    # The new token's own key and value are part of what it attends to.
     slots = torch.arange(rows, device=key.device)
+    # Two index tensors with slices between them: the indexed dimension comes first, as in ``key``.
     keys[slots, :, :, batch.positions] = key
     values[slots, :, batch.positions] = value
 
@@ -201,6 +205,7 @@ def _block(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, kind: Scor
     Of a block that is masked for a row, the maximum is the lowest number.
     """
     scores = kind.capped(torch.matmul(query, keys).float()) + mask
+    # Where all is masked the maximum is -inf, and -inf minus -inf is no number.
     peak = scores.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
     weights = (scores - peak).exp_()
     total = torch.matmul(weights.to(values.dtype), values).float()
@@ -230,6 +235,7 @@ def _prefill(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: 
     """Causal attention within each prompt: ``[heads, tokens, head_dim]`` in, ``[tokens, heads, head_dim]`` out."""
     batch.keys.append(key)
     batch.values.append(value)
+    # Prompts that continue something are computed one by one: their keys begin elsewhere.
     if batch.pasts:
         return _continued(query, key, value, batch, kind)
     if len(batch.lengths) == 1:
@@ -251,9 +257,10 @@ def _continued(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind
     """As ``_prefill``, prompt by prompt, after what is computed of each."""
     parts = []
     lengths = list(batch.lengths)
-    by_prompt = (torch.split(tensor, lengths, dim=1) for tensor in (query, key, value))
+    by_prompt = [torch.split(tensor, lengths, dim=1) for tensor in (query, key, value)]
     for queries, keys, values, past in zip(*by_prompt, batch.pasts, strict=True):
         if past is not None:
+            # [heads, past + new, head_dim]
             past_keys, past_values = past
             keys = torch.cat((past_keys[batch.layer], keys), dim=1)
             values = torch.cat((past_values[batch.layer], values), dim=1)

@@ -32,20 +32,24 @@ def open_decoder(source: Model, *, dtype: torch.dtype, device: str) -> "Decoder 
     if config is None or weights is None or any(tensor.dtype not in TYPES for tensor in weights.values()):
         return None
     prepare_device(device)
+    # No memory, and no random numbers, for weights that are replaced.
     with torch.device("meta"):
         model = Decoder(config)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         del shapes["lm_head.weight"]
+    # Transformers says what is missing, superfluous or of another shape.
     if shapes != {name: tensor.shape for name, tensor in weights.items()}:
         return None
     try:
         moved = {name: tensor.to(device, dtype) for name, tensor in weights.items()}
     except (RuntimeError, AssertionError):  # no such device, out of memory, or (AssertionError) no CUDA in this build
         return None
+    # Not strict, since a tied head is not among the weights.
     model.load_state_dict(moved, strict=False, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
+    # The rotary frequencies are still on the CPU.
     return model.to(device).eval()
 
 
@@ -93,6 +97,7 @@ class Decoder(nn.Module):
     ) -> SimpleNamespace:
         """``logits`` ``[1, tokens, vocab]`` of ``input_ids`` ``[1, tokens]``, or only of ``logits_to_keep``."""
         hidden = self.model(input_ids, position_ids, slot_batch)
+        # As in transformers: a number counts from the end (0: all), a tensor has indices.
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return SimpleNamespace(logits=self.lm_head(hidden[:, kept, :]))
 
@@ -104,12 +109,14 @@ class Layers(nn.Module):
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        unset = torch.empty(config.vocab_size, config.hidden_size)  # otherwise it would be initialised at random
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=unset)
+        size = config.vocab_size, config.hidden_size
+        # Without a weight it would be initialised at random, which takes long.
+        self.embed_tokens = nn.Embedding(*size, _weight=torch.empty(size))
         self.layers = nn.ModuleList([Layer(config, index) for index in range(config.num_hidden_layers)])
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         # Pair i of a head rotates by theta^(-2i / head_dim) at each position. On the CPU, also if the rest is on meta.
-        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float, device="cpu") / config.head_dim
+        even = torch.arange(0, config.head_dim, 2, dtype=torch.float, device="cpu")
+        exponents = even / config.head_dim
         frequencies = 1.0 / (config.rope_theta**exponents)
         self.register_buffer("frequencies", frequencies, persistent=False)
 
@@ -124,6 +131,7 @@ class Layers(nn.Module):
 
     def _rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
         angles = positions[..., None].float() * self.frequencies
+        # A pair is one value of each half of a head, not two neighbours.
         both = torch.cat((angles, angles), dim=-1)
         return both.cos().to(dtype)[:, None], both.sin().to(dtype)[:, None]
 
@@ -159,6 +167,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(hidden, keys, bias=config.qkv_bias)
         self.v_proj = nn.Linear(hidden, keys, bias=config.qkv_bias)
         self.o_proj = nn.Linear(queries, hidden, bias=config.output_bias)
+        # Only Qwen3 has these norms.
         self.q_norm: nn.Module = nn.Identity()
         self.k_norm: nn.Module = nn.Identity()
         if config.qk_norm:
@@ -167,6 +176,7 @@ class Attention(nn.Module):
 
     def forward(self, hidden: Tensor, rotation: Rotation, batch: SlotBatch) -> Tensor:
         """``[1, tokens, hidden]`` in and out."""
+        # ``[1, tokens, heads, head_dim]``, with fewer heads for keys and values.
         shape = (*hidden.shape[:-1], -1, self._width)
         query = self.q_norm(self.q_proj(hidden).view(shape)).transpose(1, 2)
         key = self.k_norm(self.k_proj(hidden).view(shape)).transpose(1, 2)
@@ -211,6 +221,7 @@ class Norm(nn.Module):
         """``[..., size]`` in and out."""
         exact = hidden.to(torch.float32)
         exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + self._eps)
+        # Rounded before the weight is applied, as in transformers: the order decides the bits.
         return self.weight * exact.to(hidden.dtype)
 
 

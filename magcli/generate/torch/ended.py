@@ -1,9 +1,22 @@
 """Keys and values of sequences that have ended, for prompts that begin with them: the next turns of episodes."""
 
+from typing import TypeVar
+
 from torch import Tensor
+
+T = TypeVar("T")
 
 Past = tuple[Tensor, Tensor]
 """Keys and values of some tokens, ``[layers, kv_heads, length, head_dim]`` each."""
+
+
+def keep_newest(kept: dict[tuple[int, ...], T], tokens: tuple[int, ...], value: T, most: int) -> None:
+    """Keep what belongs to some tokens as the newest of at most so many; the oldest is dropped."""
+    # Put in anew: a dict keeps the order of insertion.
+    kept.pop(tokens, None)
+    kept[tokens] = value
+    if len(kept) > most:
+        del kept[next(iter(kept))]
 
 
 class EndedSequences:
@@ -15,10 +28,7 @@ class EndedSequences:
 
     def keep(self, tokens: tuple[int, ...], past: Past) -> None:
         """Keep the keys and values of a sequence's first tokens, all but those that no forward pass has read."""
-        self._kept.pop(tokens, None)
-        self._kept[tokens] = past
-        if len(self._kept) > self._limit:
-            del self._kept[next(iter(self._kept))]
+        keep_newest(self._kept, tokens, past, self._limit)
 
     def longest(self, prompt: tuple[int, ...]) -> Past | None:
         """Of the longest sequence that a prompt begins with and goes beyond."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from magcli.errors import UsageError
 from magcli.generate.torch.adapted import adapted_linears
-from magcli.generate.torch.ended import EndedSequences
+from magcli.generate.torch.ended import EndedSequences, keep_newest
 from magcli.generate.torch.sampler import SlotState
 from magcli.generate.torch.slot_model import ROW_MULTIPLE, Prefix, Prompt, SlotModel
 from magcli.generate.types import (
@@ -85,7 +85,6 @@ class Engine:
         ends: token ids that end a sequence.
         deterministic: the bits of a sequence (tokens and log-probs) depend only on its prompt, sampling, seed, the
             number of slots and the weights, not on other sequences; needs float32 weights and runs on one thread.
-        version: version of the model's current weights.
         cache_bytes: bound of the cache, which is then allocated once for sequences as long as requests allow; with too
             little for all slots, fewer sequences run at once. None: it has all slots and grows with the sequences.
 
@@ -101,14 +100,14 @@ class Engine:
         slots: int,
         ends: Collection[int],
         deterministic: bool = False,
-        version: int = 0,
         cache_bytes: int | None = None,
     ) -> None:
         if slots < 1:
             raise UsageError(f"an engine needs at least 1 slot, not {slots}")
         if deterministic and model.dtype != torch.float32:
             raise UsageError(f"deterministic generation needs float32 weights, not {model.dtype}; set dtype to fp32")
-        if deterministic:  # decode passes always have the same number of rows
+        if deterministic:
+            # Decode passes always have the same number of rows, a multiple (rounded up) of the least.
             slots = -(-slots // ROW_MULTIPLE) * ROW_MULTIPLE
         self._slots = slots
         self._fixed_rows = deterministic
@@ -117,22 +116,22 @@ class Engine:
         self._context = context_length(model.config)
         self._ends = frozenset(ends)
         vocabulary = model.config.vocab_size
+        # Looked up on the device, so that a step waits for it only once.
         self._is_end = torch.zeros(vocabulary, dtype=torch.bool, device=model.device)
-        self._is_end[[end for end in self._ends if end < vocabulary]] = True  # a tokenizer may have more tokens
+        # A tokenizer may have more tokens than the model has embeddings.
+        within_vocabulary = [end for end in self._ends if end < vocabulary]
+        self._is_end[within_vocabulary] = True
         self._requests = count()
         self._queue: deque[Request] = deque()
         self._running: list[Running | None] = []
         self._recent: dict[tuple[int, ...], Prefix] = {}
         self._ended = EndedSequences(self._slots)
-        self._limit = self._slots
+        self.limit = self._slots
+        """The maximum number of sequences that run at once, at most the number of slots."""
         self._cache_bytes = None if deterministic else cache_bytes
         self._step = 0
-        self._version = version
-
-    @property
-    def version(self) -> int:
+        self.version = 0
         """The version of the weights that generate the next token."""
-        return self._version
 
     @property
     def busy(self) -> bool:
@@ -144,14 +143,9 @@ class Engine:
         """Slots in use."""
         return sum(running is not None for running in self._running)
 
-    @property
-    def limit(self) -> int:
-        """The maximum number of sequences that run at once, at most the number of slots."""
-        return self._limit
-
     def set_limit(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
-        self._limit = min(sequences, self._slots)
+        self.limit = min(sequences, self._slots)
 
     def submit(self, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int]) -> int:
         """Queue one sample per seed; returns the request's number, for the results of ``step`` and for ``abort``.
@@ -169,9 +163,11 @@ class Engine:
     def step(self) -> list[tuple[int, Rollout]]:
         """Generate one token for every sequence, new ones included; returns (request, rollout) of those that ended."""
         starting = self._assign()
+        # New samples have the lowest slots, below all holes that are left, so none of these moves.
         self._compact()
         if not self._running:
             return []
+        # Truncation sorts the vocabulary, so it is left out where no sequence asks for it.
         truncated = any(running and _truncates(running.request.sampling) for running in self._running)
         with one_thread() if self._fixed_rows else nullcontext():
             logits = self._logits(starting)
@@ -181,6 +177,7 @@ class Engine:
 
     def abort(self, request: int) -> None:
         """Drop a request's queued and running samples."""
+        # Its sequences leave holes, which the next step fills.
         self._queue = deque(queued for queued in self._queue if queued.number != request)
         for slot, running in enumerate(self._running):
             if running and running.request.number == request:
@@ -201,7 +198,7 @@ class Engine:
             WeightsFault: a parameter is missing or has another shape; nothing has been changed.
         """
         arrived = self._model.load(weights)
-        self._version = version
+        self.version = version
         self._recent.clear()
         self._ended.clear()
         for request in self._queue:
@@ -217,11 +214,12 @@ class Engine:
         """Give free slots, lowest first, to the samples that have waited longest; returns requests with new slots."""
         in_use = {slot for slot, running in enumerate(self._running) if running is not None}
         free = [slot for slot in range(self._slots) if slot not in in_use]
-        below_limit = max(0, self._limit - len(in_use))
+        below_limit = max(0, self.limit - len(in_use))
         free = free[:below_limit]
         starting: list[tuple[Request, list[int]]] = []
         budget = PREFILL_TOKENS
         while self._queue and free and budget > 0:
+            # A request that does not fit yet is not overtaken, or long ones could wait for ever.
             request = self._queue[0]
             free = free[: self._make_room(request)]
             if not free:
@@ -229,6 +227,7 @@ class Engine:
             waiting = len(request.seeds) - request.started
             slots, free = free[:waiting], free[waiting:]
             if request.prefix is None:
+                # A pool of engines sends the samples of a prompt one by one: it may be computed already.
                 request.prefix = self._recent.get(request.prompt)
             if request.prefix is None:  # it is computed in this step
                 budget -= len(request.prompt)
@@ -262,12 +261,15 @@ class Engine:
         num_new_slots = slots[-1] + 1 - len(self._running)
         self._running += [None] * num_new_slots  # none if negative
         for index, slot in enumerate(slots, start=first):
-            self._running[slot] = Running(request, index, self._step, [(0, self._version)])
+            versions = [(0, self.version)]
+            self._running[slot] = Running(request, index, self._step, versions)
         seeds = request.seeds[first : request.started]
-        self._state.start(slots, request.sampling, len(request.prompt), request.limit, seeds)
+        prompt_length = len(request.prompt)
+        self._state.start(slots, request.sampling, prompt_length, request.limit, seeds)
 
     def _compact(self) -> None:
         """Move the last sequences into free slots, so that the slots in use come first."""
+        # A pass computes the first rows of the cache; a hole among them would be computed for nothing.
         holes = [slot for slot, running in enumerate(self._running) if running is None]
         for hole in holes:
             while self._running and self._running[-1] is None:
@@ -283,12 +285,14 @@ class Engine:
         """The logits ``[running, vocab]`` of the next tokens; new slots get their prompt's cache."""
         running = [sequence for sequence in self._running if sequence]
         decoding = [slot for slot, sequence in enumerate(running) if sequence.first_step < self._step]
-        rows = max(decoding) + 1 if decoding else 0  # new slots in between are computed for nothing
+        # New slots in between are computed for nothing.
+        rows = max(decoding, default=-1) + 1
         if rows and self._fixed_rows:
             rows = self._slots
         span = max(sequence.length(self._step) for sequence in running)
         newest = self._state.newest[:rows]
-        positions = self._state.position[:rows].clamp(max=span - 1)  # those of unused slots may lie beyond the cache
+        # Those of unused slots may lie beyond the cache.
+        positions = self._state.position[:rows].clamp(max=span - 1)
 
         uncomputed = [request for request, _ in starting if request.prefix is None]
         prompts = []
@@ -305,6 +309,7 @@ class Engine:
         if decoded is not None and not starting:
             return decoded[: len(self._running)]
         vocabulary = len(self._is_end)
+        # Slots that decode have the logits of their newest token, new ones those of their prompt's end.
         logits = torch.empty(len(self._running), vocabulary, device=self._is_end.device)
         if decoded is not None:
             rows = min(len(decoded), len(logits))
@@ -315,16 +320,9 @@ class Engine:
             self._model.cache.write(slots, prefix.keys, prefix.values)
             logits[slots] = prefix.logits
             if request.started == len(request.seeds):  # no sample waits for it
-                self._keep_recent(request.prompt, prefix)
+                keep_newest(self._recent, request.prompt, prefix, RECENT_PREFIXES)
                 request.prefix = None
         return logits
-
-    def _keep_recent(self, prompt: tuple[int, ...], prefix: Prefix) -> None:
-        """Keep a computed prompt for later requests; of more than ``RECENT_PREFIXES``, the oldest is dropped."""
-        self._recent.pop(prompt, None)
-        self._recent[prompt] = prefix
-        if len(self._recent) > RECENT_PREFIXES:
-            del self._recent[next(iter(self._recent))]
 
     def _collect(self, tokens: Tensor) -> list[tuple[int, Rollout]]:
         """Free the slots whose newest token is an end token or the last that the request allows."""
@@ -339,7 +337,8 @@ class Engine:
             rollout = self._rollout(slot, running)
             ended.append((running.request.number, rollout))
             if self._may_continue(rollout, running.request.sampling):
-                read = rollout.prompt + rollout.tokens[:-1]  # no forward pass has read the last token
+                # No forward pass has read the last token.
+                read = rollout.prompt + rollout.tokens[:-1]
                 past = self._model.cache.read(slot, len(read))
                 self._ended.keep(read, past)
         return ended
@@ -351,7 +350,7 @@ class Engine:
         weights computed.
         """
         unbounded = not self._fixed_rows and self._cache_bytes is None
-        newest_alone = rollout.versions == ((0, self._version),)
+        newest_alone = rollout.versions == ((0, self.version),)
         return sampling.continues and rollout.finish == "stop" and unbounded and newest_alone
 
     def _rollout(self, slot: int, running: Running) -> Rollout:
@@ -365,6 +364,7 @@ class Engine:
             tokens=tuple(tokens),
             logprobs=tuple(logprobs),
             versions=tuple(running.versions),
+            # An end token in the last column counts as an end.
             finish="stop" if tokens[-1] in self._ends else "length",
             seed=request.seeds[running.index],
         )
@@ -385,5 +385,6 @@ def cache_bound(model: "PreTrainedModel | Decoder", share: float) -> int | None:
     head = 0
     if model.dtype != torch.float32:  # logits are computed with a copy of the head in float32
         head = 4 * model.config.vocab_size * model.config.hidden_size
+    # In the share of the engine are its weights, its cache and the copy of the head.
     left_of_share = round(share * total) - weights - head
     return max(1, min(free, left_of_share))

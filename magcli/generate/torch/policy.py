@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from magcli.cluster.tasks import end_all
 from magcli.errors import MagError
 from magcli.generate import dispatch
 from magcli.generate.remote.wire import Spec
@@ -68,10 +69,8 @@ class TorchPolicy:
         """The version of the weights that generate the next token."""
         return self._engine.version
 
-    @property
-    def sent_dtype(self) -> None:
-        """Weights are not cast before the engine has them."""
-        return None
+    sent_dtype = None
+    """Weights are not cast before the engine has them."""
 
     @property
     def num_running(self) -> int:
@@ -88,10 +87,8 @@ class TorchPolicy:
         """Number of sequences to have in flight so that no slot stays empty."""
         return dispatch.capacity(self._engine.limit)
 
-    @property
-    def sleeps(self) -> bool:
-        """The embedded engine keeps its memory."""
-        return False
+    sleeps = False
+    """The embedded engine keeps its memory."""
 
     async def sleep(self) -> None:
         """Do nothing."""
@@ -132,6 +129,7 @@ class TorchPolicy:
                 yield result
         finally:
             del self._results[request]
+            # Nothing happens if all of them have ended.
             self._engine.abort(request)
 
     async def load(self, weights: Weights, version: int) -> list[Digests]:
@@ -158,8 +156,10 @@ class TorchPolicy:
                 self._group = await asyncio.to_thread(join)
             case "update":
                 assert self._group is not None, "an update came before the connection"
+                # In a thread, since gloo blocks until the trainer has sent all.
                 self._received = dict(await asyncio.to_thread(list, self._group.receive(info)))
             case "finish":
+                # Not kept: these are as large as the weights.
                 received, self._received = self._received, {}
                 (arrived,) = await self.load(received, version)
                 return arrived
@@ -175,8 +175,7 @@ class TorchPolicy:
         runner, self._runner = self._runner, None
         self._fail(MagError("the engine has been closed"))
         if runner is not None and not runner.done():
-            runner.cancel()
-            await asyncio.gather(runner, return_exceptions=True)
+            await end_all([runner])
 
     def _check_open(self) -> None:
         if self._failure is not None:
@@ -192,11 +191,13 @@ class TorchPolicy:
                     self._results[request].put_nowait(rollout)
                     self.num_finished += 1
                 self.seconds += time.monotonic() - started
+                # Between two steps others get their turn: new requests, ends of streams, new weights.
                 await asyncio.sleep(0)
         except Exception as error:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
+        # The first failure is the cause of the others.
         self._failure = self._failure or error
         for results in self._results.values():
             results.put_nowait(error)

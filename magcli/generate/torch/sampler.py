@@ -66,6 +66,7 @@ def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     log-probs (float32), both ``[rows]``. A token of probability 0 is never sampled.
     """
     probs = logprobs.exp()
+    # Padding has probability 0, and is never sampled.
     padding = -logprobs.shape[1] % BLOCK
     if padding:
         probs = pad(probs, (0, padding))
@@ -94,7 +95,8 @@ def _inverted(masses: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     mass = exact.gather(1, index)
     # The index begins at cumulative - mass. Rounding may give a fraction below 0 or 1 itself.
     fraction = (target - cumulative.gather(1, index) + mass) / mass
-    return index[:, 0], fraction[:, 0].clamp(0.0, BELOW_ONE)
+    in_range = fraction.clamp(0.0, BELOW_ONE)
+    return index[:, 0], in_range[:, 0]
 
 
 class SlotState:
@@ -128,6 +130,7 @@ class SlotState:
         """Prepare slots for new samples of one prompt, one per seed; greedy decoding is a top-k of 1."""
         is_greedy = sampling.temperature == 0
         index = torch.tensor(slots, device=self.made.device)
+        # Tensors grow only here, never during a step.
         self._reserve(limit)
         self.made[index] = 0
         self.position[index] = prompt_length - 1
@@ -135,6 +138,7 @@ class SlotState:
         self.temperature[index] = 1.0 if is_greedy else sampling.temperature
         self.top_p[index] = sampling.top_p
         self.top_k[index] = 1 if is_greedy else sampling.top_k
+        # All numbers of a sequence at once; a step only looks its own up.
         noise = torch.stack([uniforms(seed, limit) for seed in seeds])
         self.uniforms[index, :limit] = noise.to(self.uniforms.device)
 
@@ -153,6 +157,7 @@ class SlotState:
         logprobs = log_distribution(logits, self.temperature[:rows])
         if truncated:
             logprobs = truncate(logprobs, self.top_p[:rows], self.top_k[:rows])
+        # Column ``made`` has the number that belongs to the next token.
         tokens, token_logprobs = draw(logprobs, self.uniforms[slots, column])
         self.tokens[slots, column] = tokens
         self.logprobs[slots, column] = token_logprobs

@@ -102,6 +102,7 @@ class SlotModel:
         """
         if prompts and not self._deterministic:
             return self._mixed(tokens, positions, span, prompts)
+        # Deterministic: a pass for the slots and one for each prompt, so that none depends on the others.
         logits = self._decode(tokens, positions, span)
         return logits, [self._prefill(prompt.tokens) for prompt in prompts]
 
@@ -142,9 +143,11 @@ class SlotModel:
         new_tokens: list[int] = []
         new_positions = []
         for prompt in prompts:
-            new_tokens += prompt.tokens[prompt.num_past :]
-            new_positions.append(torch.arange(prompt.num_past, len(prompt.tokens), device=self.device))
+            first_new = prompt.num_past
+            new_tokens += prompt.tokens[first_new:]
+            new_positions.append(torch.arange(first_new, len(prompt.tokens), device=self.device))
         slot_rows = torch.arange(num_slots, device=self.device)
+        # The last token of each prompt, counted over the whole row.
         last_rows = num_slots - 1 + torch.tensor(lengths, device=self.device).cumsum(0)
         logits = self._run(
             torch.cat([tokens, torch.tensor(new_tokens, device=self.device)]),
@@ -190,7 +193,8 @@ class SlotModel:
         """The layout of a pass, with room in the cache; ``span`` is rounded up, ``lengths`` are those of prompts."""
         block = BLOCK if self._deterministic else None
         multiple = block or SPAN_MULTIPLE
-        span = -(-span // multiple) * multiple
+        num_multiples = -(-span // multiple)  # rounded up
+        span = num_multiples * multiple
         self.cache.grow(span)
 
         # A slot sees the positions up to its newest token.
@@ -212,10 +216,12 @@ class SlotModel:
             theirs = own_logits(model)
             tokens = probe_tokens(model)
             plain = self._probe(shape, model, tokens)
+        # The probe's last token is decoded, and its other tokens are the prompt that predicts it.
         expected, spread = theirs[:, -2:], spread_of(theirs)
         if not agree(plain, expected, spread, model.dtype):
             if model.dtype == torch.float32:
                 raise different(model, plain, expected, spread, engine_name)
+            # Raises an error if they differ there, too.
             SlotModel(deepcopy(model).float(), 1, deterministic=self._deterministic)
         if self._deterministic:
             return
@@ -286,6 +292,7 @@ def _prepare(model: "PreTrainedModel | Decoder") -> CacheShape:
     model.eval().requires_grad_(False)
     shape = model.cache_shape if isinstance(model, Decoder) else use_slot_attention(model)
     if model.dtype != torch.float32:
+        # A copy, since the embeddings may have the same weights.
         head = deepcopy(model.get_output_embeddings()).float()
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
         model.set_output_embeddings(head)
@@ -328,6 +335,7 @@ def _called_linears(model: nn.Module) -> Iterator[set[str]]:
     """The names of the linear layers that are called in the block."""
     called: set[str] = set()
     linears = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    # ``name=name`` binds the name of this round of the loop.
     hooks = [linear.register_forward_hook(lambda *_, name=name: called.add(name)) for name, linear in linears]
     try:
         yield called

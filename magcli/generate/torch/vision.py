@@ -59,6 +59,7 @@ class VisionGenerator:
             DataError: an image cannot be decoded, or the processor rejects the messages.
             PromptTooLong: prompt and images do not fit the context.
         """
+        # One at a time: samples share the process's random generators.
         async with self._lock:
             inputs = self._inputs(messages, [_decoded(data) for data in images])
             limit = tokens_left(inputs["input_ids"][0].tolist(), sampling, self._context)
@@ -69,6 +70,7 @@ class VisionGenerator:
         try:
             completion = await asyncio.to_thread(self._sample, inputs, sampling, limit, seed)
         except asyncio.CancelledError:
+            # A thread cannot be cancelled; ``generate`` asks ``_stops`` after each token.
             self._closed.set()
             raise
         self.num_finished += 1
@@ -97,6 +99,7 @@ class VisionGenerator:
         if self._closed.is_set():
             raise MagError("the engine has been closed")
         start = inputs["input_ids"].shape[1]
+        # ``fork_rng`` restores the generator of the CPU by itself, that of a GPU if it is named.
         cuda = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             torch.manual_seed(seed)

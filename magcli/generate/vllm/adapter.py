@@ -41,6 +41,7 @@ def engine_settings(spec: Spec) -> dict[str, Any]:
     """
     if not spec.lora_rank:
         return {}
+    # vLLM allocates buffers for one of its sizes, which may be larger than the rank.
     largest = next(rank for rank in RANKS if rank >= spec.lora_rank)
     layers = sorted({name.rpartition(".")[2] for name, _ in adapted_linears(spec.model.outline)})
     return {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1, "lora_target_modules": layers}
@@ -81,6 +82,7 @@ class AdapterSender:
             WeightsFault: the weights are no adapter.
             EnvironmentFault: shared memory is full.
         """
+        # A sender of whole weights would otherwise be told only of a missing name.
         if not weights or not all(".lora_" in name for name in weights):
             raise WeightsFault("an engine with LoRA adapters got other weights")
         with shared_adapter(weights, self._alpha) as folder:

@@ -50,12 +50,14 @@ def _kept(config: Any, temporary: Path) -> Path:
     It is the ``temporary`` one if none can be written there.
     """
     config.save_pretrained(temporary)
+    # Named by its content, so that equal configurations share a folder, and a compilation.
     digest = hashlib.sha256((temporary / "config.json").read_bytes()).hexdigest()[:16]
     folder = Path(envs.VLLM_CACHE_ROOT) / "magcli" / digest
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with durable.atomic_file(folder / "config.json") as file:
             file.write((temporary / "config.json").read_bytes())
+    # Then every start compiles anew.
     except (OSError, EnvironmentFault):
         return temporary
     return folder

@@ -5,8 +5,9 @@ from typing import Any
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
+from magcli.cluster.meeting import free_port
 from magcli.errors import EnvironmentFault
-from magcli.generate.weights.gloo import TRAINER_RANK, free_port
+from magcli.generate.weights.gloo import TRAINER_RANK
 
 
 def connected(client: Any, source: Any, host: str, world_size: int) -> Any:

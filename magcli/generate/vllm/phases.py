@@ -38,6 +38,7 @@ WORTH_NAMING = 1.0
 def newest_phase(log: str) -> str | None:
     """What begins with the last line of a part of a log that says so; None if none does."""
     by_position = {log.rfind(text): phase for text, phase in PHASES.items()}  # -1: not there
+    # Of several texts in this part of the log the last one counts.
     last = max(by_position)
     return by_position[last] if last >= 0 else None
 
@@ -89,6 +90,7 @@ class StartWatch:
                 lines, _, unread = unread.replace("\r", "\n").rpartition("\n")
                 self._enter(newest_phase(lines) or self._phase)
                 self._show(self._status())
+                # Progress within a phase does not show in the log, so only its length can be judged.
                 hangs = time.monotonic() - self._since > self._limit
                 if hangs and self._end():
                     self.hung = self._phase
@@ -98,6 +100,7 @@ class StartWatch:
         """Count the time of the current phase; ``phase`` is what begins, or goes on."""
         now = time.monotonic()
         of_phases = sum(self._seconds.values())
+        # Of all seconds since the beginning those that no phase has yet.
         uncounted = now - self._began - of_phases
         self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + uncounted
         if phase != self._phase:

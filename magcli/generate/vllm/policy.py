@@ -20,6 +20,7 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from magcli.cluster.tasks import end_all
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.generate import dispatch
 from magcli.generate.remote.wire import Spec
@@ -107,6 +108,7 @@ class Link:
         task = asyncio.ensure_future(question)
         ends = time.monotonic() + self._deadline
         try:
+            # Looked at often, so that the death of the process ends the wait before the deadline does.
             while not task.done() and self._lives():
                 left = ends - time.monotonic()
                 if left <= 0:
@@ -138,6 +140,7 @@ class Link:
     def fail(self, error: MagError) -> None:
         """Nothing more can be had from the engine; the first such error counts."""
         if self.failure is None:
+            # The first error is the cause; later ones follow from it.
             self.failure = error
             self._tell(error)
 
@@ -159,8 +162,7 @@ class Link:
         """End the process, by force when it takes too long."""
         self.fail(MagError("the engine has been closed"))
         if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+            await end_all([self._watcher])
         if (outputs := self.llm.output_handler) is not None:
             outputs.cancel()  # it would log an end that several ranks report as their failure
         await asyncio.to_thread(self.llm.shutdown, SHUTDOWN_SECONDS)
@@ -189,19 +191,26 @@ class VllmPolicy:
         self._outline, self._sender = spec.model.outline, sender
         self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
         self.thoughts = spec.model.thoughts
+        # On a GPU vLLM may have cut its length to what fits the cache.
         self._context = min(spec.model.context, engine.llm.model_config.max_model_len)
         self._model_context = spec.model.context
-        self._sent_dtype = None if spec.lora_rank else spec.torch_dtype
+        self.sent_dtype: torch.dtype | None = None if spec.lora_rank else spec.torch_dtype
+        """The type of its weights; adapters stay as they are."""
         self._pauses_at: TransferStep = "start" if spec.device.startswith("cuda") else "finish"
         self._slots = spec.slots
         self._concurrency = spec.slots
-        self._version, self._salt = 0, uuid4().hex
+        self.version = 0
+        """The version of the weights that generate the next token."""
+        self._salt = uuid4().hex
         self._names = count()
         self._requests: dict[str, RunningRequest] = {}
         self._results: set[Results] = set()
+        # One load at a time, and no sleep in between.
         self._loading = asyncio.Lock()
-        self._sleeps = spec.sleeps
+        self.sleeps = spec.sleeps
+        """Whether it gives its memory back while the trainer works."""
         self._asleep_since: float | None = None
+        # Set while sequences may run.
         self._awake = asyncio.Event()
         self._awake.set()
         self._busy_seconds, self._busy_since = 0.0, 0.0
@@ -210,11 +219,6 @@ class VllmPolicy:
         """Seconds that the engine has been paused for new weights so far."""
         self.num_finished = 0
         """Sequences finished so far."""
-
-    @property
-    def version(self) -> int:
-        """The version of the weights that generate the next token."""
-        return self._version
 
     @property
     def num_running(self) -> int:
@@ -234,16 +238,6 @@ class VllmPolicy:
         """
         return self.num_slots if self.num_slots < self._slots else dispatch.capacity(self._slots)
 
-    @property
-    def sent_dtype(self) -> "torch.dtype | None":
-        """The type of its weights; adapters stay as they are."""
-        return self._sent_dtype
-
-    @property
-    def sleeps(self) -> bool:
-        """Whether it gives its memory back while the trainer works."""
-        return self._sleeps
-
     async def sleep(self) -> None:
         """Give the GPU's memory back until the next ``load``, if the engine was opened so.
 
@@ -253,7 +247,7 @@ class VllmPolicy:
             EnvironmentFault: the engine process died or does not answer.
         """
         async with self._loading:
-            if self._sleeps and self._asleep_since is None:
+            if self.sleeps and self._asleep_since is None:
                 await self._link.open()
                 self._awake.clear()
                 await self._link.answer("falling asleep", fall_asleep(self._link.llm))
@@ -301,6 +295,7 @@ class VllmPolicy:
     ) -> AsyncGenerator[tuple[int, Outputs], None]:
         """The index and the outputs of each sequence that ends."""
         self._link.check()
+        # All that can be refused at once, before the engine is waited for.
         limit = tokens_left(prompt, sampling, self._context, self._outline.config.vocab_size)
         self._check_cache(prompt, sampling, limit)
         _ = self._sender.lora_request  # an error if there is no adapter yet
@@ -325,9 +320,7 @@ class VllmPolicy:
                 yield result
         finally:
             self._results.discard(results)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_all(tasks)
 
     def _check_cache(self, prompt: Sequence[int], sampling: Sampling, limit: int) -> None:
         """Refuse to cut a sequence because the cache is small, which no reader of its text could see.
@@ -374,6 +367,7 @@ class VllmPolicy:
             EnvironmentFault: the engine process died, does not answer or cannot load the weights: it has stopped.
         """
         await self._link.open()
+        # Cancelled half-way, the engine would have weights of two versions.
         return [await asyncio.shield(asyncio.ensure_future(self._replace(weights, version)))]
 
     async def transfer(self, step: TransferStep, info: Any, version: int) -> Digests:
@@ -411,6 +405,7 @@ class VllmPolicy:
         """Sample one sequence; puts its outputs, or the error, into ``results``."""
         try:
             outputs = await self._outputs_of(prompt, params)
+            # Each output has one sequence, as one was asked for.
             results.put_nowait((index, [output.outputs[0] for output in outputs]))
         except Exception as error:  # whatever vLLM raises ends this sequence, and its engine's death all of them
             if self._link.llm.errored:
@@ -432,7 +427,9 @@ class VllmPolicy:
         outputs: list[Any] = []
         adapter = self._sender.lora_request
         if not self._requests:
+            # The engine is busy from the first request to the end of the last.
             self._busy_since = time.monotonic()
+        # Before the first await: new weights that come now must see it as one without a token.
         self._requests[request.name] = request
         try:
             salted = tokens_input(list(prompt), cache_salt=self._salt)
@@ -443,12 +440,14 @@ class VllmPolicy:
             del self._requests[request.name]
             if not self._requests:
                 self._busy_seconds += time.monotonic() - self._busy_since
+        # It may have ended by itself just before it was aborted.
         is_aborted = request.resubmit and outputs[-1].outputs[0].finish_reason == "abort"
         return None if is_aborted else outputs
 
     async def _replace(self, weights: Weights, version: int) -> Digests:
         answer, llm = self._link.answer, self._link.llm
         async with self._loading:
+            # File or buffers stay until the engine has loaded them.
             with ExitStack() as buffers:
                 send = await asyncio.to_thread(buffers.enter_context, self._sender.ready(weights, self._outline))
                 arrived = await answer("loading new weights", send(llm, self._pause))
@@ -465,8 +464,9 @@ class VllmPolicy:
     async def _resume(self, version: int) -> None:
         """Continue generating with the engine's new weights, which have this version."""
         answer, llm = self._link.answer, self._link.llm
+        # Tokens from here on are labelled with it.
         await answer("setting their version", llm.update_weight_version(str(version)))
-        self._version = version
+        self.version = version
         self._salt = uuid4().hex  # what is cached of prompts is of the old weights
         await answer("aborting requests without a token", llm.abort(self._to_resubmit()))
         if self._asleep_since is not None:

@@ -93,6 +93,7 @@ def _toy(seed: int) -> PreTrainedModel:
     )
     model = LlamaForCausalLM(config).eval()
     for weight in model.parameters():
+        # Rounded, so that both types of engine have the same weights.
         weight.data = weight.data.bfloat16().float()
     return model
 
@@ -108,6 +109,7 @@ async def _sampled(policy: VllmPolicy, models: list[PreTrainedModel], tolerance:
         for version, model in enumerate(models):
             start_time = time.monotonic()
             if version:
+                # The first model is the one that the engine has started with.
                 await policy.load(model.state_dict(), version)
             loaded = time.monotonic() - start_time
             async for rollout in policy.sample(PROMPT, Sampling(16), seeds=range(4)):

@@ -71,9 +71,11 @@ def rollout_of(index: int, prompt: tuple[int, ...], seed: int, outputs: Outputs)
     tokens = output_tokens(outputs)
     finish = finish_of(outputs)
     logprobs: list[float] = []
-    for output in outputs:  # in a flat list, where the first log-prob of each position is the sampled token's
+    for output in outputs:
+        # A flat list, where the first log-prob of each position is the sampled token's.
         flat = output.logprobs
         logprobs += [flat.logprobs[start] for start in flat.start_indices]
+    # Without a span from the first token on, it is not known which weights generated it.
     spans = outputs[-1].weight_versions
     covers_all = bool(spans) and spans[0].start == 0
     if len(logprobs) != len(tokens) or not covers_all:

@@ -86,6 +86,7 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
     if PLUGIN not in entry_points(group=PLUGINS).names:
         raise EnvironmentFault("vLLM would not find magcli's plugin in its processes; reinstall magcli")
     console = console or Console(quiet=True)
+    # What is started from here on belongs to this engine.
     before = set(active_children())
     sockets = socket_folder()
     log_of(sockets).touch()
@@ -95,6 +96,7 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
         stack.enter_context(console.writing_to(terminal))
         stack.enter_context(_environment(spec, sockets))
         stack.enter_context(catch_warnings())
+        # Warnings of vLLM's imports in this process.
         simplefilter("ignore")
         show = stack.enter_context(console.waiting()).show if terminal else _ignore
         limit = spec.deadline if terminal else math.inf
@@ -116,6 +118,7 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
         if spec.eager and spec.device.startswith("cuda"):
             text += "; without compilation (--vllm-eager)"
         console.say(text, event="engine")
+    # With several ranks there are workers, too.
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
     return VllmProcess(llm, process, sockets)
 
@@ -156,6 +159,7 @@ def stderr_into(path: Path) -> Iterator[TextIO | None]:
     with copied_stderr() as before:
         try:
             with open(path, "ab") as file:
+                # By its number: processes that are started inherit it, unlike ``sys.stderr``.
                 os.dup2(file.fileno(), 2)
             yield before
         finally:
@@ -171,6 +175,7 @@ def cause_in(path: Path) -> str:
         return ""
     for line in lines:
         match = EXCEPTION.search(line)
+        # Warnings may quote an exception that was handled.
         if match and not HARMLESS.match(line):
             return match[1][:MAX_CAUSE]
     return ""
@@ -186,6 +191,7 @@ def socket_folder() -> Path:
     base = Path(os.environ.get("VLLM_RPC_BASE_PATH") or tempfile.gettempdir())
     for left in base.glob(f"{SOCKETS}*"):
         owner = left.name.removeprefix(SOCKETS).partition("-")[0]
+        # ``magcli-vllm-PID-...``: the process that started the engine.
         if not Path(f"/proc/{owner}").exists():
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-", dir=base))
@@ -198,6 +204,7 @@ def _settings(spec: Spec) -> dict[str, Any]:
     out, so it needs no tokenizer.
     """
     dtype = spec.torch_dtype
+    # Rounded logits would change every log-prob.
     head = torch.float32 if spec.exact_head else dtype
     placement = gpu_settings(spec) if spec.device.startswith("cuda") else cpu_settings(spec)
     return (
@@ -269,6 +276,7 @@ def cache_bytes(config: Any, dtype: torch.dtype, wanted: int, least: int, free: 
     They are those of one of the ``ranks``, which has its own heads of all tokens; all together get the share.
     """
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    # Keys and values of all layers.
     token = 2 * config.num_hidden_layers * kv_heads_per_rank(config, ranks) * head_dim * dtype.itemsize
     spare = 2 * CPU_BLOCK * token  # vLLM reserves one block, and the last one of a sequence is rarely full
     share = int(CPU_MEMORY_SHARE * free) // ranks
@@ -283,6 +291,7 @@ def cpu_variables(spec: Spec, environment: Mapping[str, str]) -> dict[str, str]:
     """
     if spec.tensor_parallel == 1:
         return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # one process, not an engine and a worker
+    # All ranks share the CPUs of this process.
     threads = (spec.threads or torch.get_num_threads()) // spec.tensor_parallel
     return {
         "VLLM_CPU_OMP_THREADS_BIND": environment.get("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
@@ -315,6 +324,7 @@ def _environment(spec: Spec, sockets: Path) -> Iterator[None]:
         "TORCH_LOGS": before.get("TORCH_LOGS", "-torch._library.triton"),
         STARTED_BY: str(os.getpid()),
     }
+    # The variable names the only plugins that vLLM loads.
     if "VLLM_PLUGINS" in before:
         os.environ["VLLM_PLUGINS"] = f"{before['VLLM_PLUGINS']},{PLUGIN}"
     if not spec.device.startswith("cuda"):
@@ -322,6 +332,7 @@ def _environment(spec: Spec, sockets: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        # vLLM sets variables of its own in this process.
         for name in set(os.environ) - set(before):
             del os.environ[name]
         os.environ |= before

@@ -90,6 +90,7 @@ class FileSender:
     @contextmanager
     def ready(self, weights: Weights, outline: PreTrainedModel) -> Iterator[Send]:
         """Write the file, which exists for the duration of the block; EnvironmentFault if shared memory is full."""
+        # Refused before anything is written.
         names_in(weights, outline)
         with shared(weights, dtype=self._dtype) as file:
             names = names_in(file, outline)
@@ -158,6 +159,7 @@ async def run_step(engine: Any, step: TransferStep, info: Any) -> None:
             await engine.start_weight_update()
         case "update":
             await engine.update_weights(WeightTransferUpdateRequest(update_info=info))
+            # Polled, since a call that waited would keep the engine from generating.
             while not all(await engine.collective_rpc("weights_have_arrived")):
                 await asyncio.sleep(POLL_SECONDS)
         case "finish":
@@ -199,6 +201,7 @@ class Source:
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for name, source in self._names.items():
+            # A transfer cannot be interrupted inside a tensor.
             if self._stopped:
                 raise ConnectionError("the weight transfer has been stopped")
             yield name, self._weights[source]
@@ -214,6 +217,7 @@ class Client:
         async def run() -> None:
             await self._run_step(step, info)
 
+        # The engine belongs to the event loop, this call to the thread that sends.
         asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
@@ -342,7 +346,9 @@ class GlooTrainer:
         store = listening_store(host, timeout=TIMEOUT)
         info = {"host": host, "port": store.port, "rank_offset": TRAINER_RANK + 1, "world_size": world_size}
         with ThreadPoolExecutor(1) as executor:
+            # Both ends have to be there at once: the group comes about when all its ranks join.
             joined = executor.submit(client.init_weight_transfer_engine, info)
+            # An engine that failed to join is done, and must not be waited for in the group.
             while not (joined.done() or all_ready(store, world_size)):
                 time.sleep(0.01)
             if not joined.done():
@@ -353,6 +359,7 @@ class GlooTrainer:
         """All steps of one update; the engine receives while this end sends."""
         self._client.start_weight_update()
         with ThreadPoolExecutor(1) as executor:
+            # The engine receives in the meantime: a broadcast ends when all ranks have taken part.
             received = executor.submit(self._client.update_weights, self._update_info())
             self._group.broadcast(tensor for _, tensor in self._source)
             received.result()

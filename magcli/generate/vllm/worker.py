@@ -7,14 +7,13 @@ not start it only registers the loader and the weight transfers.
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import connection, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 from vllm.config.load import LoadConfig
@@ -25,6 +24,7 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+from magcli.cluster.tasks import in_thread
 from magcli.generate.types import Digests, Weights
 from magcli.generate.vllm.adapter import ID as ADAPTER_ID
 from magcli.generate.vllm.adapter import adapter_request
@@ -35,8 +35,6 @@ from magcli.generate.weights.gloo import GlooGroup
 from magcli.generate.weights.matching import WeightFile
 from magcli.generate.weights.packed import PackedWeights, open_handle
 from magcli.model.weights.nested import read_tensors
-
-T = TypeVar("T")
 
 
 def register() -> None:
@@ -119,6 +117,7 @@ def digesting_adapter(manager: Any) -> Iterator[dict[str, int]]:
             arrived.update({name: digest(tensor) for name, tensor in tensors.items()})
             return model_class.from_lora_tensors(lora_model_id, tensors, *others, **named)
 
+    # vLLM reads the file itself; this is the only place where its tensors pass by.
     manager._lora_model_cls = Digesting
     try:
         yield arrived
@@ -170,6 +169,7 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
     def receive_weights(self, update_info: dict[str, Any]) -> None:
         """As ``update_weights``."""
         self._announced = set(update_info["names"])
+        # A sender that is gone may leave it waiting.
         self._arriving = in_thread(partial(self._arrive, update_info), "magcli-weights")
 
     @property
@@ -193,9 +193,11 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         initialize_layerwise_reload(self.model)
         loaded = set(self.model.load_weights(weights.items()))
         finalize_layerwise_reload(self.model, self.model_config)
+        # Parameters without weights are then a consequence.
         if self._announced - self.arrived.keys():
             return
         parameters = dict(self.model.named_parameters(remove_duplicate=False))
+        # Tied parameters are one tensor under several names.
         got_weights = {id(parameters[name]) for name in loaded if name in parameters}
         for name in parameters.keys() - loaded:
             if id(parameters[name]) not in got_weights:
@@ -206,20 +208,6 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Nothing is held between updates."""
-
-
-def in_thread(work: Callable[[], T], name: str) -> "Future[T]":
-    """The result of work in a thread that ends with its process: a sender that is gone may leave it waiting."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
 
 
 class IpcTransfer(FileTransfer):

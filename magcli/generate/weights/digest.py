@@ -45,7 +45,9 @@ class PendingDigests:
         words = tensor.detach().contiguous().flatten().view(torch.uint8)
         length = len(words)
         while len(words) > ROW_BYTES:
+            # A row of 16 KiB becomes one number of 8 bytes, until one row is left.
             words = _row_sums(words).view(torch.uint8)
+            # Zeros add nothing to a sum, so the number of bytes is part of the digest.
             length += len(words)
         self._lengths[name] = length
         self._rests[name] = _row_sums(words).sum()
@@ -127,6 +129,7 @@ def merged(ranks: Sequence[Digests]) -> Digests:
     A tensor that a rank lacks has not arrived. One that differs among the ranks gets the digest of their digests, so it
     is not what was sent, whatever that was.
     """
+    # Missing on one rank is missing: the engine computes with all of them.
     in_all = set(ranks[0]).intersection(*ranks[1:])
     arrived = {}
     for name in ranks[0]:
@@ -211,6 +214,7 @@ def _cpu_sums(rows: Tensor) -> list[Tensor]:
     sums = []
     for start in range(0, len(rows), CPU_ROWS):
         part = rows[start : start + CPU_ROWS]
+        # Products of int64 wrap around: they are sums modulo 2^64.
         sums.append(buffer[: len(part)].copy_(part) @ multipliers)
     return sums
 
@@ -224,6 +228,7 @@ def _gpu_sums(rows: Tensor) -> list[Tensor]:
 @cache
 def _multipliers(device: torch.device) -> Tensor:
     """A random odd number for each position of a row, the same in all processes."""
+    # An odd number has an inverse modulo 2^64, so a word that differs changes its product.
     random = torch.Generator().manual_seed(0)
     numbers = torch.randint(-(1 << 63), (1 << 63) - 1, (ROW_WORDS,), generator=random)
     return (numbers | 1).to(device)

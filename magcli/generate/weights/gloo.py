@@ -38,6 +38,7 @@ class GlooGroup:
     def join(cls, host: str, port: int, rank: int, world_size: int) -> "GlooGroup":
         """An engine's end; host and port are those of the trainer's store."""
         store = joined_store(host, port, timeout=TIMEOUT)
+        # Said before the constructor waits for the others; see ``all_ready``.
         store.set(_ready_key(rank), "")
         return cls(store, own_address(host), rank, world_size)
 
@@ -49,6 +50,7 @@ class GlooGroup:
     def start_broadcast(self, tensor: Tensor) -> Any:
         """Start to send a tensor, or to receive it in place; the result's ``wait`` returns when it has been."""
         options = dist.BroadcastOptions()
+        # The tensor's number is its place in the list of one.
         options.rootRank, options.rootTensor = TRAINER_RANK, 0
         return self._group.broadcast([tensor], options)
 
@@ -75,14 +77,7 @@ def _ready_key(rank: int) -> str:
 def own_address(host: str) -> str:
     """This machine's address on the way to a host; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        # A datagram socket only chooses its route when it connects.
         way.connect((host, 1))
         address: str = way.getsockname()[0]
         return address
-
-
-def free_port(host: str) -> int:
-    """A port of this machine that nobody uses now."""
-    with socket.socket() as bound:
-        bound.bind((host, 0))
-        port: int = bound.getsockname()[1]
-        return port

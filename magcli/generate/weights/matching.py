@@ -68,6 +68,7 @@ class WeightFile(Mapping[str, Tensor]):
         self._names = tuple(self._file.keys())  # type: ignore[no-untyped-call]
 
     def __getitem__(self, name: str) -> Tensor:
+        # safetensors has an error of its own for it, which is no KeyError.
         if name not in self._names:
             raise KeyError(name)
         tensor: Tensor = self._file.get_tensor(name)  # type: ignore[no-untyped-call]
@@ -96,6 +97,7 @@ def shared(weights: Weights, *, dtype: torch.dtype | None = None, folder: Path |
         yield weights
         return
     handle, name = tempfile.mkstemp(prefix=f"magcli-{os.getpid()}-", suffix=FILE_SUFFIX, dir=folder or _folder())
+    # Only the name is needed: safetensors opens the file itself.
     os.close(handle)
     path = Path(name)
     try:
@@ -130,6 +132,7 @@ def untied(weights: Weights) -> Weights:
     """Each tensor once, under the first of its names."""
     first_names: dict[tuple[int, int], str] = {}
     for name, tensor in weights.items():
+        # Tied parameters are at the same address.
         first_names.setdefault((tensor.data_ptr(), tensor.nbytes), name)
     return {name: weights[name] for name in first_names.values()}
 
@@ -138,6 +141,7 @@ def sweep() -> None:
     """Remove the weights that killed processes have left in shared memory."""
     for path in _folder().glob("magcli-*"):
         is_weights = path.suffix in (FILE_SUFFIX, ADAPTER_SUFFIX)
+        # ``magcli-PID-...``: the process that wrote them.
         process = path.name.split("-")[1]
         if not is_weights or _is_running(process):
             continue
@@ -167,7 +171,8 @@ def _folder() -> Path:
 def _write(path: Path, weights: Weights, dtype: torch.dtype | None) -> None:
     tensors = {}
     for name, tensor in untied(weights).items():
-        tensors[name] = tensor.to(sent_type(tensor, dtype)).contiguous()
+        cast = tensor.to(sent_type(tensor, dtype))
+        tensors[name] = cast.contiguous()
     try:
         save_file(tensors, path)
     except (OSError, SafetensorError) as error:

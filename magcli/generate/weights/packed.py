@@ -98,6 +98,7 @@ def pack(
         device = tensors[0].device if tensors else torch.device("cpu")
     types = [sent_type(tensor, dtype) for tensor in tensors]
     is_cast = all(tensor.dtype == sent for tensor, sent in zip(tensors, types, strict=True))
+    # On the same device ``to`` copies nothing.
     if isinstance(once, PackedWeights) and is_cast:
         return PackedWeights([buffer.to(device) for buffer in once.buffers], once.places)
 

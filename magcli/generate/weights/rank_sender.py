@@ -7,17 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from operator import methodcaller
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from magcli.cluster.meeting import joined_store
+from magcli.cluster.meeting import free_port, joined_store
+from magcli.cluster.tasks import in_thread
 from magcli.errors import first_line
 from magcli.generate.types import Digests
 from magcli.generate.weights.digest import PendingDigests
-from magcli.generate.weights.gloo import TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, free_port, own_address
+from magcli.generate.weights.gloo import TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, own_address
 from magcli.generate.weights.rank_transfer import ADDRESS, GONE, Meeting
 
 POLL_SECONDS = 0.02
@@ -57,6 +58,7 @@ class Engines:
         """Connect to those of these engines that are new, and leave those that are gone."""
         for meeting in [meeting for meeting in self._groups if _is_gone(self._stores[meeting])]:
             self._leave(meeting)
+        # One engine that cannot be reached must not keep the others from their weights.
         failures: dict[Meeting, str] = {}
         for meeting in meetings:
             try:
@@ -102,9 +104,10 @@ class Transfer:
     def send(self, tensors: Mapping[str, Tensor]) -> None:
         """Send a few tensors, in the order in which the engines expect them; none is used after the return."""
         for name, tensor in tensors.items():
-            self._on_each(partial(_start, tensor=tensor))
+            # All engines are sent to at once; the digest is computed meanwhile.
+            self._on_each(methodcaller("start", tensor))
             self._digests.add(name, tensor)
-        self._on_each(_wait)
+        self._on_each(methodcaller("wait"))
 
     def _on_each(self, act: Callable[[EngineGroup], None]) -> None:
         for meeting, group in list(self._groups.items()):
@@ -116,24 +119,18 @@ class Transfer:
                 self.failures[meeting] = first_line(error)
 
 
-def _start(group: EngineGroup, tensor: Tensor) -> None:
-    group.start(tensor)
-
-
-def _wait(group: EngineGroup) -> None:
-    group.wait()
-
-
 class GlooEngine:
     """An engine over gloo: on CPUs, or the embedded one anywhere. That a connection breaks is noticed at once."""
 
     def __init__(self, store: Any, meeting: Meeting) -> None:
-        _wait_until_ready(store, meeting)
+        # Until all ranks of the engine are about to join: gloo would wait on for one that is gone.
+        _wait_for(store, lambda: all_ready(store, meeting.world_size), TIMEOUT.total_seconds())
         self._group = GlooGroup(store, own_address(meeting.host), TRAINER_RANK, meeting.world_size)
         self._works: list[Any] = []
 
     def start(self, tensor: Tensor) -> None:
         """Start to send a tensor."""
+        # gloo sends from host memory, where the engine receives, too.
         self._works.append(self._group.start_broadcast(tensor.cpu()))
 
     def wait(self) -> None:
@@ -192,30 +189,20 @@ def _connected(store: Any, meeting: Meeting, device: torch.device) -> Any:
     """
     host = own_address(meeting.host)
     port = free_port(host)
+    # The driver waits for this key, and tells the engine.
     store.set(ADDRESS, f"{host} {port}")
-    results: list[Any] = []
     from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
 
-    def connect() -> None:
-        try:
-            torch.cuda.set_device(device)
-            results.append(stateless_init_process_group(host, port, TRAINER_RANK, meeting.world_size, device))
-        except Exception as error:
-            results.append(error)
+    def connect() -> Any:
+        torch.cuda.set_device(device)
+        return stateless_init_process_group(host, port, TRAINER_RANK, meeting.world_size, device)
 
-    threading.Thread(target=connect, name="magcli-connect", daemon=True).start()
-    _wait_for(store, lambda: bool(results), NCCL_SECONDS)
-    result = results[0]
-    if isinstance(result, Exception):
-        raise result
-    if result.disabled:
+    connecting = in_thread(connect, "magcli-connect")
+    _wait_for(store, connecting.done, NCCL_SECONDS)
+    communicator = connecting.result()
+    if communicator.disabled:
         raise ConnectionError("vLLM finds no NCCL (or VLLM_DISABLE_PYNCCL is set)")
-    return result
-
-
-def _wait_until_ready(store: Any, meeting: Meeting) -> None:
-    """Wait until all ranks of the engine are about to join: gloo would wait on for one that is gone."""
-    _wait_for(store, lambda: all_ready(store, meeting.world_size), TIMEOUT.total_seconds())
+    return communicator
 
 
 def _wait_for(store: Any, condition: Callable[[], bool], seconds: float) -> None:
@@ -227,6 +214,7 @@ def _wait_for(store: Any, condition: Callable[[], bool], seconds: float) -> None
     """
     end = time.monotonic() + seconds
     while not condition():
+        # Asked in each round: one that has died would never become ready.
         if _is_gone(store):
             raise EngineGone("the engine is gone")
         if time.monotonic() > end:

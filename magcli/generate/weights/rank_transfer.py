@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from magcli.cluster.meeting import listening_store
-from magcli.generate.types import Digests, TransferStep
+from magcli.generate.types import Digests
 from magcli.generate.vllm.transfer import RunStep
 from magcli.generate.weights.digest import WeightsFault
 from magcli.generate.weights.gloo import TIMEOUT, TRAINER_RANK
@@ -106,6 +106,7 @@ def plan_for(outline: nn.Module, shapes: Mapping[str, tuple[int, ...]], dtype: t
     Raises:
         WeightsFault: the trainer lacks a parameter of the engines, or has one more, or one has another shape.
     """
+    # Only names and shapes are compared: the driver never has the values.
     without_values = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
     names = names_in(without_values, outline)
     unused = sorted(shapes.keys() - set(names.values()))
@@ -132,13 +133,9 @@ class RankLink:
         if not self._is_connected:
             await self._run_step("init", await self._init_info())
             self._is_connected = True
-        steps: tuple[tuple[TransferStep, Any], ...] = (
-            ("start", None),
-            ("update", plan.described()),
-            ("finish", None),
-        )
-        for step, info in steps:
-            await self._run_step(step, info)
+        await self._run_step("start", None)
+        await self._run_step("update", plan.described())
+        await self._run_step("finish", None)
 
     def abort(self) -> None:
         """Tell rank 0 that the engine is gone: NCCL would wait for it forever."""
@@ -152,6 +149,7 @@ class RankLink:
         if not meeting.by_nccl:
             return {"host": meeting.host, "port": meeting.port, **group}
         async with asyncio.timeout(TIMEOUT.total_seconds()):
+            # Rank 0 opens NCCL's store, and says where, when it begins to connect.
             while not self._store.check([ADDRESS]):
                 await asyncio.sleep(0.05)
         host, port = self._store.get(ADDRESS).decode().split()

@@ -25,11 +25,13 @@ def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase", stop: Sequence[
     nothing as long as there is another.
     """
     configured = model.generation_config.eos_token_id if model.generation_config else None
+    # transformers has one id, several or none here.
     listed = configured if isinstance(configured, list) else [configured]
     own = {token for token in (*listed, tokenizer.eos_token_id) if token is not None}
     candidates = own | set(turn_ends(tokenizer))
     closing_tag = thought_form(tokenizer).closing
     closing = {token for token in candidates if tokenizer.convert_ids_to_tokens(token) == closing_tag}
+    # A model whose only end is that tag would never stop.
     ends = candidates - closing or candidates
     return frozenset(ends | set(stop_tokens(tokenizer, stop)))
 
@@ -47,11 +49,13 @@ def turn_ends(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
         text = rendered(tokenizer.name_or_path, lambda: str(tokenizer.apply_chat_template(turns, tokenize=False)))
     except (DataError, ValueError, TypeError):  # a template for other conversations, or several without a default
         return ()
+    # The last time: a template may quote earlier turns.
     _, answer, after = text.rpartition(PROBE)
     if not answer:
         return ()
     special = special_tokens(tokenizer)
     tokens = tokenizer(after, add_special_tokens=False)["input_ids"]
+    # An engine stops at the first one, so it generates none that follows.
     return tuple(token for token in tokens if token in special)[:1]
 
 
@@ -90,6 +94,7 @@ def unused_ends(tokenizer: "PreTrainedTokenizerBase", ends: Collection[int]) -> 
     """
     added: Mapping[int, Any] = tokenizer.added_tokens_decoder
     form = thought_form(tokenizer)
+    # gpt-oss closes its thoughts with a token named like an end.
     around_thoughts = form.opening + form.ending
     unused = {}
     for index, token in added.items():

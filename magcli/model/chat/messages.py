@@ -22,6 +22,7 @@ def text_of(content: Any) -> Any:
     """
     if not isinstance(content, list):
         return content
+    # Tables for vision models have a list of parts even for text alone.
     texts = []
     for part in content:
         text = part.get("text") if isinstance(part, Mapping) else part
@@ -44,6 +45,7 @@ def _is_thoughts(part: Any) -> bool:
 def thoughts_of(message: Mapping[str, Any]) -> str:
     """The thoughts beside a message's content, or in parts of it; empty without any, or if the content repeats them."""
     content = message.get("content")
+    # In the order of preference: the first key with a text counts.
     for key in THOUGHTS:
         thoughts = text_of(message.get(key))
         if isinstance(thoughts, str) and thoughts.strip():
@@ -56,6 +58,7 @@ def _repeats(content: Any, thoughts: str) -> bool:
     """Whether a content has the same thoughts, in any form."""
     if not isinstance(content, str) or thoughts.strip() not in content:
         return False
+    # The thoughts' words alone could also stand in an answer.
     return any(form.ending in content for form in FORMS)
 
 
@@ -79,6 +82,7 @@ def normalized(message: Any, number: int) -> dict[str, str]:
     where = f"message {number}"
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise DataError(f"{where} lacks its role")
+    # The model would be trained to answer without the call that it had made.
     if message.get("tool_calls"):
         raise DataError(f"{where} has tool calls, which cannot be trained on")
     is_assistant = message["role"] == "assistant"

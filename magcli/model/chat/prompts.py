@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -58,13 +58,6 @@ class ChatTemplate:
 
 _TEMPLATES: "WeakKeyDictionary[PreTrainedTokenizerBase, ChatTemplate]" = WeakKeyDictionary()
 """The template of each tokenizer, for those that have been given one."""
-_FORMS: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, ThoughtForm]]" = WeakKeyDictionary()
-"""For each tokenizer its template and its form of thoughts."""
-_TAKES_SYSTEM: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, bool]]" = WeakKeyDictionary()
-"""For each tokenizer its template and whether that renders the system prompt."""
-
-_NEEDS_PARTS: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, bool]]" = WeakKeyDictionary()
-"""For each tokenizer its template and whether that renders content in parts only."""
 
 PROBES = ("probe7391system", "probe5284question", "probe6173answer", "probe8462more", "probe9051thoughts")
 """Texts that no template contains: a system prompt, a question, an answer, another question, thoughts."""
@@ -88,17 +81,28 @@ def template_state(tokenizer: "PreTrainedTokenizerBase") -> tuple[object, object
     return repr(tokenizer.chat_template), _TEMPLATES.get(tokenizer)
 
 
+def once_a_template(
+    compute: "Callable[[PreTrainedTokenizerBase], T]",
+) -> "Callable[[PreTrainedTokenizerBase], T]":
+    """A function of a tokenizer, computed once for each of its templates; its errors are not kept."""
+    # A tokenizer that is gone takes its entry with it.
+    cache: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, T]] = WeakKeyDictionary()
+
+    @wraps(compute)
+    def cached(tokenizer: "PreTrainedTokenizerBase") -> T:
+        state = template_state(tokenizer)
+        entry = cache.get(tokenizer)
+        if entry is None or entry[0] != state:
+            entry = state, compute(tokenizer)
+            cache[tokenizer] = entry
+        return entry[1]
+
+    return cached
+
+
+@once_a_template
 def thought_form(tokenizer: "PreTrainedTokenizerBase") -> ThoughtForm:
     """The form in which a tokenizer's model writes its thoughts: the chosen one, else found by template and tokens."""
-    state = template_state(tokenizer)
-    cached = _FORMS.get(tokenizer)
-    if cached is None or cached[0] != state:
-        cached = (state, _form_of(tokenizer))
-        _FORMS[tokenizer] = cached
-    return cached[1]
-
-
-def _form_of(tokenizer: "PreTrainedTokenizerBase") -> ThoughtForm:
     chosen = _TEMPLATES.get(tokenizer)
     if chosen is not None and chosen.thoughts:
         return form_named(chosen.thoughts)
@@ -111,12 +115,14 @@ def system_prompt(path: Path | None, form: ThoughtForm = THINK) -> str:
 
     magcli's own names the tags of ``form``; for channels it speaks of these, as their markers never stand in a prompt.
     """
+    # The package may be inside a zip file.
     own = files("magcli.model").joinpath("system-channels.txt" if form.answer_opening else "system.txt")
     source = own if path is None else path
     try:
         text = source.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise EnvironmentFault(f"cannot read the system prompt {path}: {error.strerror}") from error
+    # The user's own prompt is not changed.
     return text if path else text.replace(THINK.opening, form.opening).replace(THINK.closing, form.closing)
 
 
@@ -133,6 +139,7 @@ def prompt_tokens(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Mess
 
 def check_vocabulary(tokens: Sequence[int], size: int) -> None:
     """Raise DataError if a token id is outside of a model's vocabulary of ``size`` ids."""
+    # On a GPU such an id would end the process with an error that names nothing.
     outside = [token for token in tokens if token >= size]
     if outside:
         raise DataError(
@@ -154,6 +161,7 @@ def completion_text(
     """
     body = tokens[:-1] if tokens and tokens[-1] in ends else tokens
     most = len(form.opening) + len(form.ending) + _SPACES  # even if each character is a token
+    # Only the end of the prompt is decoded: it may have many thousand tokens.
     prefill = _prefill(form).search(str(tokenizer.decode(list(prompt[-most:]), skip_special_tokens=False)))
     return (prefill[0] if prefill else "") + str(tokenizer.decode(list(body), skip_special_tokens=False))
 
@@ -178,6 +186,7 @@ def render_text(
         raise DataError("no message before the assistant's turn: a conversation starts with a prompt")
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"the tokenizer {tokenizer.name_or_path} has no chat template; use an instruct model")
+    # A template that drops the system prompt would change the task without a word.
     if turns[0]["role"] == "system" and not takes_system(tokenizer):
         turns = _with_system_in_question(turns)
     return _apply(tokenizer, turns, add_generation_prompt)
@@ -189,17 +198,9 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
+@once_a_template
 def takes_system(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Whether the template renders a system prompt: neither ignores nor rejects it."""
-    state = template_state(tokenizer)
-    cached = _TAKES_SYSTEM.get(tokenizer)
-    if cached is None or cached[0] != state:
-        cached = (state, _renders_system(tokenizer))
-        _TAKES_SYSTEM[tokenizer] = cached
-    return cached[1]
-
-
-def _renders_system(tokenizer: "PreTrainedTokenizerBase") -> bool:
     system = {"role": "system", "content": PROBES[0]}
     question = {"role": "user", "content": PROBES[1]}
     try:
@@ -241,16 +242,11 @@ def as_read(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") ->
     return _in_parts(turns) if _needs_parts(tokenizer) else [dict(turn) for turn in turns]
 
 
+@once_a_template
 def _needs_parts(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Whether the template renders a question in parts, but not one that is a text."""
-    state = template_state(tokenizer)
-    cached = _NEEDS_PARTS.get(tokenizer)
-    if cached is None or cached[0] != state:
-        question = [{"role": "user", "content": PROBES[1]}]
-        needed = not _shows_question(tokenizer, question) and _shows_question(tokenizer, _in_parts(question))
-        cached = (state, needed)
-        _NEEDS_PARTS[tokenizer] = cached
-    return cached[1]
+    question = [{"role": "user", "content": PROBES[1]}]
+    return not _shows_question(tokenizer, question) and _shows_question(tokenizer, _in_parts(question))
 
 
 def _shows_question(tokenizer: "PreTrainedTokenizerBase", turns: Sequence[dict[str, Any]]) -> bool:
@@ -273,6 +269,7 @@ def _rendered_turns(
 ) -> str:
     variables = template_variables(tokenizer)
     apply = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=add_generation_prompt)
+    # Copies, since a template may change the turns that it is given.
     return rendered(tokenizer.name_or_path, lambda: str(apply([dict(turn) for turn in turns], **variables)))
 
 
@@ -285,6 +282,7 @@ def rendered(model: str, render: Callable[[], T]) -> T:
     """
     try:
         return RENDERING.run(render)
+    # On purpose or not, the row is dropped and the run goes on.
     except REJECTIONS as error:
         raise DataError(f"the chat template rejects the conversation: {error}") from error
     except TimeoutError as error:
@@ -338,11 +336,14 @@ class Deadline:
             self._watchdog.start()
         this = _Work()
         try:
+            # Inside of ``try``: an exception may come as soon as the watchdog can see the work.
             self._running[this] = True
             try:
                 return work()
             finally:
+                # The watchdog has removed it, so its exception is on the way to this thread or has come.
                 if not self._remove(this):
+                    # Released once the exception is pending; then it can be taken back.
                     this.stopped.acquire()
                     _raise_in(this.thread, None)
                     raise _Overdue
@@ -352,6 +353,7 @@ class Deadline:
     def _watch(self) -> None:
         while True:
             time.sleep(POLL_SECONDS)
+            # A copy: other threads add and remove work meanwhile.
             for work in list(self._running):
                 with suppress(OSError):  # its thread has ended
                     if self._overdue(work) and self._remove(work):

@@ -12,19 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from magcli.errors import DataError
+from magcli.model.chat.ends import special_tokens
 from magcli.model.chat.messages import REASONING, THOUGHTS
 from magcli.model.chat.prompts import (
     PROBES,
     as_read,
     common_prefix,
+    once_a_template,
     prompt_tokens,
     render_text,
     rendered,
     takes_system,
-    template_state,
     template_variables,
     thought_form,
     token_ids,
@@ -67,9 +67,6 @@ class Style:
     has_marks: bool
 
 
-_STYLES: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, Style]]" = WeakKeyDictionary()
-
-
 def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> list[TokensWithMask]:
     """The SFT examples of a conversation of normalized messages (``messages.normalized``).
 
@@ -84,6 +81,7 @@ def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]"
     answers = [index for index, is_answer in enumerate(is_assistant) if is_answer]
     if not answers:
         raise DataError("no token would be trained on: the conversation has no assistant turn")
+    # A greeting before the first question has no prompt.
     after_question = [index for index in answers if not all(is_assistant[:index])]
     if not after_question:
         raise DataError("no message before the assistant's turn: a conversation starts with a prompt")
@@ -97,17 +95,9 @@ def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]"
     return sequences
 
 
+@once_a_template
 def style_of(tokenizer: "PreTrainedTokenizerBase") -> Style:
     """The style of the tokenizer's template."""
-    state = template_state(tokenizer)
-    cached = _STYLES.get(tokenizer)
-    if cached is None or cached[0] != state:
-        cached = (state, _probed(tokenizer))
-        _STYLES[tokenizer] = cached
-    return cached[1]
-
-
-def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
     question = {"role": "user", "content": PROBES[1]}
     answer = {"role": "assistant", "content": PROBES[2]}
     more = {"role": "user", "content": PROBES[3]}
@@ -119,10 +109,11 @@ def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
     before, _, after = whole.rpartition(PROBES[2])
     # Between the prompt and the answer a template may write whitespace, or the opening of an answer.
     lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
+    # gpt-oss: the prompt ends before the channel of the answer.
     opens_answer = lead != "" and form.answer_opening.endswith(lead)
     if not lead.isspace() and not opens_answer:
         lead = ""
-    longer = _longer(tokenizer, [question, answer, more]) or whole + prompt
+    longer = _rendered_if_taken(tokenizer, [question, answer, more], add_generation_prompt=True) or whole + prompt
     _, _, between = longer.rpartition(PROBES[2])
     end = _end_of_turn(tokenizer, after, between)
     marks_generation = MARKS.search(str(tokenizer.chat_template)) is not None
@@ -136,10 +127,12 @@ def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
     )
 
 
-def _longer(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:
-    """A conversation that goes on; empty if the template only takes single turns."""
+def _rendered_if_taken(
+    tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", *, add_generation_prompt: bool = False
+) -> str:
+    """The text of a conversation; empty if the template rejects it, as one that takes only single turns does."""
     try:
-        return render_text(tokenizer, turns, add_generation_prompt=True)
+        return render_text(tokenizer, turns, add_generation_prompt=add_generation_prompt)
     except DataError:
         return ""
 
@@ -148,11 +141,8 @@ def _thoughts_key(tokenizer: "PreTrainedTokenizerBase", question: "Message") -> 
     """The key beside the content from which the template renders thoughts; empty if it renders none of them."""
     for key in THOUGHTS:
         thoughtful = {"role": "assistant", "content": PROBES[2], key: PROBES[4]}
-        try:
-            if PROBES[4] in render_text(tokenizer, [question, thoughtful]):
-                return key
-        except DataError:
-            continue
+        if PROBES[4] in _rendered_if_taken(tokenizer, [question, thoughtful]):
+            return key
     return ""
 
 
@@ -162,6 +152,7 @@ def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str)
     ``after`` is what follows the last assistant's text, ``between`` what follows it in a conversation that goes on. A
     template that writes only whitespace leaves the end to the tokenizer's end-of-sequence token.
     """
+    # Also those that are not special: some templates end turns with such a token.
     added = {token.content for token in tokenizer.added_tokens_decoder.values()}
     added.add(str(tokenizer.eos_token))
     ends = [after.index(token) + len(token) for token in added if token in after]
@@ -173,9 +164,7 @@ def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str)
 
 def _control_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, form: ThoughtForm) -> frozenset[int]:
     """The special tokens of a conversation, and the end-of-sequence token; not tags that are only used for thoughts."""
-    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-    special |= set(tokenizer.all_special_ids)
-    used = special & {*token_ids(tokenizer, text), tokenizer.eos_token_id}
+    used = special_tokens(tokenizer) & {*token_ids(tokenizer, text), tokenizer.eos_token_id}
     tags = [] if form.answer_opening else [form.opening, form.closing]
     not_control = {*tokenizer.convert_tokens_to_ids(tags), tokenizer.unk_token_id}
     return frozenset(used - not_control)
@@ -194,6 +183,7 @@ def _as_rendered(message: "Message", style: Style) -> dict[str, str]:
         writes_markers = form.answer_opening != "" and style.thoughts_key != ""
         if writes_markers and form.opens(turn["content"]):
             thoughts, turn["content"] = form.split(turn["content"])
+    # A template that knows thoughts writes them where the model would.
     if thoughts and style.thoughts_key:
         turn[style.thoughts_key] = thoughts
     elif thoughts:
@@ -203,6 +193,7 @@ def _as_rendered(message: "Message", style: Style) -> dict[str, str]:
 
 def _turn(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", style: Style) -> tuple[list[int], Any]:
     """The prompt's tokens and the target of the last turn."""
+    # The last turn is the target; what stands before it is its prompt.
     *before, answer = turns
     if before[-1]["role"] == "assistant":
         raise DataError("two assistant turns in a row: the second has no prompt of its own")
@@ -229,6 +220,7 @@ def _check_rendered(prompt: str, before: "Sequence[Message]") -> None:
 
 def _check_control(tokenizer: "PreTrainedTokenizerBase", text: str, style: Style) -> None:
     """Refuse a text with a token that structures conversations: the engine would have stopped there."""
+    # Without the tags of thoughts, which may be special tokens themselves.
     for part in style.form.split(text):
         for token in token_ids(tokenizer, part):
             if token in style.control:
@@ -240,7 +232,8 @@ def _target(
     tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", text: str, prompt: str, style: Style
 ) -> TokensWithMask:
     """The target of the last turn; with marks of the template, some of its tokens are not targets."""
-    whole = _longest(tokenizer, turns)
+    whole = _rendered_if_taken(tokenizer, turns)  # its prompt was taken, the conversation may be rejected
+    # None: the template strips thoughts, or writes the text in another way.
     stop = _kept_until(whole, prompt, text, style.form)
     if stop is None:
         return _all_targets(tokenizer, _own_text(text, prompt, style) + style.end)
@@ -253,14 +246,6 @@ def _target(
     if end >= 0:
         stop = end
     return _all_targets(tokenizer, whole[len(prompt) : stop] + style.end)
-
-
-def _longest(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:
-    """The rendered conversation; empty if the template rejects it, though not its prompt."""
-    try:
-        return render_text(tokenizer, turns)
-    except DataError:
-        return ""
 
 
 def _all_targets(tokenizer: "PreTrainedTokenizerBase", text: str) -> TokensWithMask:
@@ -321,6 +306,7 @@ def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", pr
             conversation, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, **variables
         ),
     )
+    # The whole conversation: the last turn is what follows the prompt.
     tokens = list(output["input_ids"])
     mask = [bool(value) for value in output["assistant_masks"]]
     prompt_ids = token_ids(tokenizer, prompt)
@@ -335,6 +321,7 @@ def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", pr
 def _until(end: list[int], target: TokensWithMask) -> TokensWithMask:
     """The target up to the last end of turn, where the engine stops; all of it if it has none."""
     tokens, mask = target
+    # From the back: an answer may quote an end of turn.
     for stop in range(len(tokens), len(end) - 1, -1):
         if tokens[stop - len(end) : stop] == end:
             return TokensWithMask(tokens[:stop], mask[:stop])
@@ -348,6 +335,7 @@ def _append(sequences: list[TokensWithMask], prompt: list[int], target: TokensWi
         last = sequences[-1]
         size = len(last.tokens)
         if prompt[:size] == last.tokens:
+            # What stands between the turns is given, not generated.
             between = [False] * (len(prompt) - size)
             sequences[-1] = TokensWithMask(tokens, last.mask + between + target.mask)
             return

@@ -16,6 +16,7 @@ def read_template(path: Path) -> str:
     """
     try:
         text = path.read_text(encoding="utf-8")
+        # Only compiled: rendering is tried with the tokenizer.
         _compile_jinja_template(text)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--chat-template {path} cannot be read: {error}") from error

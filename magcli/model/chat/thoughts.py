@@ -46,11 +46,13 @@ class ThoughtForm:
 
     def join(self, thoughts: str, answer: str) -> str:
         """The completion of a model that has these thoughts and gives this answer."""
+        # The form's own line breaks stand around them.
         inner = thoughts.strip("\n")
         return f"{self.opening}{self.inside}{inner}{self.inside}{self.ending}{self.after}{answer}"
 
     def split(self, text: str) -> tuple[str, str]:
         """The thoughts and the answer of a completion, without tags; no thoughts if they are not closed."""
+        # Without an end all of it counts as the answer.
         before, closed, after = text.partition(self.ending)
         if not closed:
             return "", text
@@ -93,9 +95,11 @@ def form_named(text: str) -> ThoughtForm:
     Raises:
         UsageError: it is none of these.
     """
+    # By its name or its opening tag.
     shipped = next((form for form in FORMS if text in (form.name, form.opening)), None)
     if shipped is not None:
         return shipped
+    # A shell passes no line breaks on.
     written = text.replace("\\n", "\n")
     opening, _, closing = written.partition(GAP)
     if not opening.strip() or not closing.strip():
@@ -118,6 +122,7 @@ def find(template: str, vocabulary: Collection[str]) -> ThoughtForm:
     written = [form for form in FORMS if any(mark in template for mark in form.marks)]
     if len(written) == 1:
         return written[0]
+    # A template that writes none of them leaves all.
     candidates = written or FORMS
     tokenized = [form for form in candidates if any(mark in vocabulary for mark in form.marks)]
     return tokenized[0] if len(tokenized) == 1 else THINK
@@ -131,8 +136,7 @@ def form_of_text(text: str) -> ThoughtForm | None:
 
 def count_forms(texts: Iterable[str]) -> Counter[ThoughtForm]:
     """How many completions are in each form; those without thoughts are not counted."""
-    forms = (form_of_text(text) for text in texts)
-    return Counter(form for form in forms if form is not None)
+    return Counter(filter(None, map(form_of_text, texts)))
 
 
 def rewritten(text: str, form: ThoughtForm) -> str:
@@ -140,4 +144,5 @@ def rewritten(text: str, form: ThoughtForm) -> str:
     other = next((candidate for candidate in FORMS if candidate.opens(text)), None)
     if other is None or other == form or other.ending not in text:
         return text
+    # Whitespace becomes that of the new form.
     return form.join(*other.split(text))

@@ -42,7 +42,7 @@ class TurnRenderer:
     @cached_property
     def shows_tools(self) -> bool:
         """Whether the template shows the results of tools."""
-        result = {"role": TOOL, "content": PROBES[3]} | _result_of(0, TOOL)
+        result = {"role": TOOL, "content": PROBES[3]} | _result_of(TOOL)
         try:
             return PROBES[3] in render_text(self.tokenizer, [*self._question(), self._answer([result]), result])
         except DataError:
@@ -61,6 +61,7 @@ class TurnRenderer:
         Raises:
             DataError: the template rejects the replies, or is not append-only for them.
         """
+        # A probe stands for what the policy wrote, whose tokens are kept as they are.
         turns = [*self._question(), self._answer(replies)]
         before = self._closed(render_text(self.tokenizer, turns), PROBES[2])
         whole = render_text(self.tokenizer, [*turns, *replies], add_generation_prompt=True)
@@ -75,6 +76,7 @@ class TurnRenderer:
             UsageError: it does; the message says what it changes.
         """
         advice = "give one that only appends with --chat-template"
+        # What ``shown`` makes of them.
         shown = {USER if role == TOOL and not self.shows_tools else role for role in roles}
         for role in sorted(shown):
             try:
@@ -91,10 +93,11 @@ class TurnRenderer:
             DataError: it rejects them.
         """
         question = self._question()
-        reply = {"role": role, "content": PROBES[3]} | _result_of(0, role)
+        reply = {"role": role, "content": PROBES[3]} | _result_of(role)
         turns = [*question, self._answer([reply]), reply, self._answer([reply]), reply]
         # Of the conversation as it grows, from the question alone to all turns.
         texts = [self._beginning(turns[:length]) for length in range(len(question), len(turns) + 1)]
+        # The question and one answer; and all turns.
         after_answer, whole = texts[1], texts[-1]
         if PROBES[3] not in whole:
             return "the chat template does not show them"
@@ -115,6 +118,7 @@ class TurnRenderer:
 
     def _answer(self, replies: Sequence[Turn]) -> Turn:
         """A turn of the policy, with the calls that these replies answer; templates may ask for these."""
+        # With thoughts, since templates treat these differently in earlier turns.
         answer: Turn = {"role": "assistant", "content": self.thoughts.join(PROBES[4], PROBES[2])}
         results = [reply for reply in replies if reply["role"] == TOOL]
         if not results:
@@ -144,6 +148,7 @@ class TurnRenderer:
             end = str(self.tokenizer.decode([token], skip_special_tokens=False))
             position = text.find(end, content_stop)
             if end and position >= 0:
+                # The first end token after the content ends the turn.
                 stops.append(position + len(end))
         return text[: min(stops, default=content_stop)]
 
@@ -155,8 +160,9 @@ def _call(number: int, result: Turn) -> Turn:
     return {"type": "function", "id": result.get("tool_call_id") or call_id(number), "function": function}
 
 
-def _result_of(number: int, role: str) -> dict[str, str]:
-    return {"name": "probe", "tool_call_id": call_id(number)} if role == TOOL else {}
+def _result_of(role: str) -> dict[str, str]:
+    """What a reply of a tool has besides: the name of the tool and the first call."""
+    return {"name": "probe", "tool_call_id": call_id(0)} if role == TOOL else {}
 
 
 def call_id(number: int) -> str:
@@ -168,6 +174,7 @@ def _change(before: str, after: str) -> str:
     """What a longer conversation changes in the text of a shorter one; empty if it only appends."""
     if after.startswith(before):
         return ""
+    # An excerpt from the first difference on.
     same = len(common_prefix(before, after))
     old, new = before[same : same + EXCERPT], after[same : same + EXCERPT]
     return f"the next turn changes {old!r} of an earlier one to {new!r}"

@@ -50,7 +50,9 @@ def convert(model: Path, file: Path) -> None:
         raise EnvironmentFault(
             f"there is no converter to GGUF: pipx install {PACKAGE}, and repeat the command, or: {by_hand}"
         )
+    # Hidden and renamed at the end, so that a converter that is killed leaves no half file.
     part = file.with_name(f".{file.name}.part")
+    # Its messages are many: one line of them is shown if it fails.
     done = subprocess.run([*command, *arguments, str(part)], capture_output=True, text=True, check=False)
     has_failed = done.returncode != 0 or not part.is_file()
     if has_failed:
@@ -58,6 +60,7 @@ def convert(model: Path, file: Path) -> None:
         if "BPE pre-tokenizer was not recognized" in done.stderr:
             raise EnvironmentFault(_unknown_tokenizer(model, command[-1], done.stderr))
         said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+        # Of a traceback the exception.
         last_line = said.splitlines()[-1]
         raise EnvironmentFault(f"{shlex.join([*command, *arguments, str(file)])} failed: {last_line}")
     durable.rename(part, file)

@@ -59,6 +59,7 @@ def plan(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
             vision-language model has text tensors that the text model lacks, or it has no other tensors.
     """
     replacements = places(_untied(text, vlm), vlm)
+    # Then it is a text model itself.
     if len(replacements) == len(vlm):
         raise DataError("all tensors of the vision-language model are text tensors: it has no vision encoder")
     return replacements
@@ -98,6 +99,7 @@ def _prefix(top: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -> 
     if len(complete) > 1:
         raise DataError(f"the text model's {top} is ambiguous: it fits {', '.join(complete)}")
     if not complete:
+        # The prefix that fits most tensors tells most about the one that does not fit.
         best = max(prefixes, key=lambda prefix: num_fitting[prefix])
         raise DataError(_misfit(part, best, vlm))
     return complete[0]
@@ -109,7 +111,8 @@ def _prefixes(top: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -
     head = f"{HEAD}." if top == HEAD else ""
     prefixes: set[str] = set()
     for name in vlm:
-        starts = [0] + [dot.end() for dot in re.finditer(r"\.", name)]  # of the name and of what follows a dot
+        # Of the name, and of what follows each of its dots.
+        starts = [0] + [dot.end() for dot in re.finditer(r"\.", name)]
         for start in starts:
             if name[start:] in suffixes:
                 prefixes.add(name[:start] + head)
@@ -128,9 +131,9 @@ def _misfit(part: Mapping[str, Shaped], prefix: str, vlm: Mapping[str, Stored]) 
     counterpart = vlm.get(renamed)
     if counterpart is None:
         return f"the vision-language model has no tensor {renamed} for the text model's {name}"
-    shape, other = list(part[name].shape), list(counterpart.shape)
-    shapes = f"{shape}, but {counterpart.name} of the vision-language model is {other}"
-    return f"the text model's {name} is {shapes}: it is not this model's text model"
+    shape = list(part[name].shape)
+    other = f"{counterpart.name} of the vision-language model is {list(counterpart.shape)}"
+    return f"the text model's {name} is {shape}, but {other}: it is not this model's text model"
 
 
 def _check_covered(prefix: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -> None:
@@ -140,6 +143,7 @@ def _check_covered(prefix: str, part: Mapping[str, Shaped], vlm: Mapping[str, St
     of_text = tuple(f"{prefix}{module}." for module in modules)
     left = []
     for name in vlm:
+        # Of the same modules, such as a layer more than the text model has.
         is_missing = name.startswith(of_text) and name.removeprefix(prefix) not in names
         # Old checkpoints store the rotary frequencies, which follow from the configuration.
         if is_missing and not name.endswith("inv_freq"):
@@ -193,6 +197,7 @@ def _untied(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Mapping[st
 def _equal(one: Stored, other: Stored) -> bool:
     if (one.kind, one.shape) != (other.kind, other.shape):
         return False
+    # Block by block: an embedding may have gigabytes.
     return all(a == b for a, b in zip(raw_blocks(one, BLOCK), raw_blocks(other, BLOCK), strict=True))
 
 

@@ -58,6 +58,7 @@ def text_config(config: Any, stored: Mapping[str, Stored] | None = None) -> Any:
     if family:
         settings["rope_parameters"] = _text_rope(text.rope_parameters)
     settings["tie_word_embeddings"] = config.tie_word_embeddings and not graft.has_own_head(stored or {})
+    # The class of the configuration stands for it.
     settings.pop("model_type")
     settings.pop("architectures", None)
     return transformers.CONFIG_MAPPING[family or text.model_type](**settings)
@@ -78,6 +79,7 @@ def places(model: "PreTrainedModel", stored: Mapping[str, Stored]) -> dict[str, 
     Raises:
         DataError: the checkpoint lacks a parameter, has it in another shape, or has text tensors besides.
     """
+    # Only names and shapes decide: the model may be on the meta device.
     parameters = {name: Shaped(name, tuple(tensor.shape)) for name, tensor in model.named_parameters()}
     by_stored_name = graft.places(parameters, stored)
     return {name: parameter.name for name, parameter in by_stored_name.items()}
@@ -87,6 +89,7 @@ def checkpoint_names(stored_places: Mapping[str, str]) -> dict[str, str]:
     """For each parameter of a text model its name in the checkpoint: that of the embeddings, for a tied head too."""
     names: dict[str, str] = {}
     for name in sorted(stored_places, key=graft.is_head):  # heads come last
+        # The first name of a parameter stays.
         names.setdefault(stored_places[name], name)
     return names
 
@@ -97,6 +100,7 @@ def load_text_model(config: Any, folder: Path, dtype: Any) -> "PreTrainedModel":
     Raises:
         DataError: a file of weights is damaged, or the text model is not found among its tensors.
     """
+    # Headers alone; values are read below.
     stored = stored_tensors(folder)
     text = text_config(config, stored)
     model_class: Any = transformers.AutoModelForCausalLM._model_mapping[type(text)]
@@ -126,6 +130,7 @@ def read_tensors(folder: Path, names: Mapping[str, str]) -> "dict[str, Tensor]":
     stored = stored_tensors(folder)
     tensors = {parameter: stored[name] for parameter, name in names.items()}
     check_floats(tensors.values())
+    # Each file is opened once.
     by_file: dict[Path, dict[str, Stored]] = {}
     for parameter, tensor in tensors.items():
         by_file.setdefault(tensor.file, {})[parameter] = tensor

@@ -26,6 +26,7 @@ MATRICES = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight"}
 def adapted_linears(model: "PreTrainedModel") -> "list[tuple[str, nn.Linear]]":
     """The layers that get an adapter, by name: the linear layers of attention and feed-forward networks."""
     inside = {id(module) for module in model.get_decoder().layers.modules()}
+    # Not subclasses, which may compute something else.
     return [(name, m) for name, m in model.named_modules() if type(m) is nn.Linear and id(m) in inside]
 
 
@@ -48,6 +49,7 @@ def adapter_advice(folder: Path) -> str:
     if config is None or (folder / "config.json").is_file():
         return ""
     base = config.get("base_model_name_or_path") or "a model that it does not name"
+    # A run of ours has the merged model beside its adapter.
     merged = folder.parent / "model"
     if (merged / "config.json").is_file():
         return f"is a LoRA adapter of {base}, not a model: give {merged}, which has it merged in"
@@ -70,6 +72,7 @@ def copy_adapter(source: Path, target: Path, base: str) -> None:
         raise DataError(f"{source / ADAPTER_CONFIG} is missing or damaged; copy the run's folder again")
     target.mkdir()
     shutil.copyfile(source / ADAPTER, target / ADAPTER)
+    # The base may have moved, or be named differently where the copy goes.
     text = json.dumps({**config, "base_model_name_or_path": base}, indent=2)
     (target / ADAPTER_CONFIG).write_text(text + "\n", encoding="utf-8")
 
@@ -87,6 +90,7 @@ def write_files(tensors: "Mapping[str, Tensor]", folder: Path, *, alpha: float, 
         OSError, SafetensorError: the files cannot be written.
     """
     save_file(dict(tensors), folder / ADAPTER, {"format": "pt"})
+    # A is ``[rank, inputs]``.
     ranks = [len(tensor) for name, tensor in tensors.items() if name.endswith(MATRICES["lora_a"])]
     config = {
         "base_model_name_or_path": base,

@@ -141,6 +141,7 @@ def _decoder_config(config: dict[str, Any]) -> DecoderConfig | None:
         **{name: config[name] for name in SIZES},
         head_dim=config.get("head_dim") or hidden // heads,
         rms_norm_eps=config["rms_norm_eps"],
+        # Newer configurations have a table, older ones the value itself.
         rope_theta=float((config.get("rope_parameters") or config)["rope_theta"]),
         tie_word_embeddings=bool(config.get("tie_word_embeddings")),
         qkv_bias=bias or family == "qwen2",
@@ -154,6 +155,7 @@ def _is_plain(config: dict[str, Any]) -> bool:
     family = config.get("model_type")
     if family not in FAMILIES or config.get("architectures") != [FAMILIES[family]]:
         return False
+    # Private settings and token ids do not change what is computed.
     settings = {name for name in config if not name.startswith("_") and not name.endswith("_token_id")}
     if not settings <= KNOWN:  # one that is not known may change what the model computes
         return False
@@ -193,6 +195,7 @@ def _computes_as_decoder(config: dict[str, Any]) -> bool:
 
 def _has_default_rope(config: dict[str, Any]) -> bool:
     """Whether the rotary embedding is unscaled: ``rope_theta`` alone, or the table of newer configurations."""
+    # Neither or both: what transformers would take is not for us to guess.
     if ("rope_parameters" in config) == ("rope_theta" in config):
         return False
     rope = config.get("rope_parameters", {"rope_type": "default", "rope_theta": config.get("rope_theta")})
@@ -205,6 +208,7 @@ def _has_default_rope(config: dict[str, Any]) -> bool:
 def end_token(folder: Path) -> int | list[int] | None:
     """The end tokens of the generation config or, without one, of the model config."""
     config = read_json(folder / "generation_config.json")
+    # The generation config alone counts where there is one, even without ends.
     config = read_json(folder / "config.json") if config is None else config
     end: int | list[int] | None = (config or {}).get("eos_token_id")
     return end
@@ -220,6 +224,7 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
     file_of: dict[str, str] = (index or {}).get("weight_map", {})
     if not isinstance(file_of, dict):
         return None
+    # A name in the index must not lead out of the folder.
     paths = {named_in(folder, name, index_file) for name in file_of.values()} or {single}
     tensors = {}
     try:
@@ -229,6 +234,7 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
                 tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (OSError, SafetensorError):
         return None
+    # A shard may be missing, or have more than the index says.
     is_complete = not file_of or tensors.keys() == file_of.keys()
     return tensors if is_complete else None
 

@@ -41,9 +41,10 @@ from magcli.model.weights.tensors import (
     Entry,
     Stored,
     blocks,
-    packed_header,
+    has_weights,
     raw_blocks,
     stored_tensors,
+    write_file,
 )
 
 if TYPE_CHECKING:
@@ -100,10 +101,8 @@ def open_original(
     folder = local_folder(name, [*PATTERNS, SINGLE, INDEX, "model-*.safetensors"])
     files: Settings = read_settings(folder)
     require_config(files, name)
-    is_sharded = (folder / INDEX).is_file()
-    has_weights = is_sharded or (folder / SINGLE).is_file()
-    stored = stored_tensors(folder) if has_weights and not from_scratch else {}
-    index = (folder / INDEX).read_bytes() if stored and is_sharded else None
+    stored = stored_tensors(folder) if has_weights(folder) and not from_scratch else {}
+    index = (folder / INDEX).read_bytes() if stored and (folder / INDEX).is_file() else None
     if chat_template:
         files = with_template(files, chat_template)
     files = with_ends(files, ends)
@@ -126,6 +125,7 @@ def save_model(
     Raises:
         EnvironmentFault: the disk is full or cannot be written, or the names of weights do not fit the original.
     """
+    # The caller's wish, or what the run was opened with.
     chosen = dtype or original.dtype
     state = model.state_dict() if weights is None else weights
     tensors = _stored_names(model, state, original)
@@ -153,13 +153,16 @@ def try_saving(
     state = model.state_dict(keep_vars=True) if weights is None else weights
     shapes = {}
     for name, tensor in state.items():
+        # Names and shapes are all that can go wrong; the values stay where they are.
         shapes[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     tensors = _stored_names(model, shapes, original)
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".trial.tmp", dir=folder.parent) as trial:
             write_settings(_files(original, original.dtype), Path(trial))
+            # Read back, since a changed value could make the configuration unreadable.
             load_config(trial)
+        # Of the disk of the parent: the folder itself does not exist yet.
         free = shutil.disk_usage(folder.parent).free
     plan = _plan(tensors, original, original.dtype)
     size = more_bytes + _bytes_of(plan)
@@ -187,6 +190,7 @@ def _stored_names(model: "PreTrainedModel", state: Mapping[str, Tensor], origina
     Raises:
         EnvironmentFault: some names do not occur in the original, which stores others instead.
     """
+    # The text model of a larger one: its tensors go back to their places.
     if original.text_places:
         text = {name: state[parameter] for name, parameter in original.text_places.items()}
         _check_kinds(text, original)
@@ -253,12 +257,14 @@ def _plan(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype) -
         return _new_shards(tensors, original, dtype)
     plan: Plan = {}
     for name, stored in original.stored.items():
+        # A tensor that the model does not load is copied from the original.
         source: Source = tensors.get(name, stored)
         entry = _entry(name, source, stored.kind, dtype)
         plan.setdefault(stored.file.name, []).append((entry, source))
 
     # What the original does not store goes to the end of its last file.
     last_file = plan[max(plan)]
+    # As the original's configuration says.
     kind = _default_kind(original)
     for name in sorted(tensors.keys() - original.stored.keys()):
         tensor = tensors[name]
@@ -272,6 +278,7 @@ def _new_shards(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDt
     size = 0  # of the newest shard
     for name, tensor in tensors.items():
         entry = _entry(name, tensor, kind, dtype)
+        # A tensor that is larger by itself has a file of its own.
         if shards[-1] and size + entry.size > SHARD_BYTES:
             shards.append([])
             size = 0
@@ -302,22 +309,22 @@ def _entry(name: str, source: Source, kind: str, dtype: SaveDtype) -> Entry:
     shape = tuple(source.shape)
     size = prod(shape)
     if isinstance(source, Stored):
-        if source.kind not in FLOATS or dtype == "source":  # copied as it is
-            return Entry(name, source.kind, shape, source.end - source.begin)
+        # Copied as it is, unless floats are asked for in another type.
+        if source.kind not in FLOATS or dtype == "source":
+            num_bytes = source.end - source.begin
+            return Entry(name, source.kind, shape, num_bytes)
     elif not source.is_floating_point():
-        return Entry(name, OTHER_KINDS[source.dtype], shape, size * source.dtype.itemsize)
+        num_bytes = size * source.dtype.itemsize
+        return Entry(name, OTHER_KINDS[source.dtype], shape, num_bytes)
     saved_kind = kind if dtype == "source" else KINDS[dtype]
-    return Entry(name, saved_kind, shape, size * FLOATS[saved_kind].itemsize)
+    num_bytes = size * FLOATS[saved_kind].itemsize
+    return Entry(name, saved_kind, shape, num_bytes)
 
 
 def _write_weights(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype, folder: Path) -> None:
     plan = _plan(tensors, original, dtype)
     for file, entries in plan.items():
-        header, _ = packed_header([entry for entry, _ in entries], {"format": "pt"})
-        with (folder / file).open("wb") as out:
-            out.write(header)
-            for entry, source in entries:
-                out.writelines(_values(entry, source))
+        write_file(folder / file, [(entry, _values(entry, source)) for entry, source in entries])
     if len(plan) > 1 or original.index is not None:
         (folder / INDEX).write_bytes(_index(plan, original.index))
 
@@ -327,10 +334,16 @@ def _values(entry: Entry, source: Source) -> Iterator[memoryview | bytearray]:
     if isinstance(source, Stored) and source.kind == entry.kind:
         yield from raw_blocks(source, BLOCK)
         return
-    parts = blocks(source) if isinstance(source, Stored) else torch.split(source.detach().reshape(-1), BLOCK)
+    # In blocks, so that no tensor is in memory twice as a whole.
+    if isinstance(source, Stored):
+        parts = blocks(source)
+    else:
+        flat = source.detach().reshape(-1)
+        parts = iter(torch.split(flat, BLOCK))
     for part in parts:
         cast = part.to(FLOATS[entry.kind]) if entry.kind in FLOATS else part
-        yield cast.contiguous().cpu().view(torch.uint8).numpy().data
+        on_cpu = cast.contiguous().cpu()
+        yield on_cpu.view(torch.uint8).numpy().data
 
 
 def _index(plan: Plan, original: bytes | None) -> bytes:
@@ -347,6 +360,7 @@ def _index(plan: Plan, original: bytes | None) -> bytes:
     content = json.loads(original)
     metadata = content.get("metadata") or {}
     changes: dict[str, object] = {}
+    # Unchanged keys leave the file as it is, byte by byte.
     if metadata.get("total_size") != size:
         changes["metadata"] = metadata | {"total_size": size}
     if content["weight_map"] != file_of:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from magcli.model.weights import graft
 from magcli.model.weights.peft import ADAPTER_CONFIG
-from magcli.model.weights.tensors import FLOATS, INDEX, SINGLE, Stored, stored_tensors
+from magcli.model.weights.tensors import FLOATS, Stored, has_weights, stored_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def has_slices(model: "Model") -> bool:
     """Whether ranks can read slices of a model, as far as it is known without downloading weights."""
-    if not model.is_local or not _has_weights(model):
+    if not model.is_local or not has_weights(model.folder):
         return _is_loaded_as_stored(model)
     return bool(sliced_tensors(model))
 
@@ -31,7 +31,7 @@ def sliced_tensors(model: "Model") -> dict[str, Stored]:
     Raises:
         DataError: a file is damaged.
     """
-    if not _is_loaded_as_stored(model) or not _has_weights(model):
+    if not _is_loaded_as_stored(model) or not has_weights(model.folder):
         return {}
     if (model.folder / ADAPTER_CONFIG).exists():
         return {}
@@ -39,6 +39,7 @@ def sliced_tensors(model: "Model") -> dict[str, Stored]:
     is_tied = not model.is_nested and model.outline.config.tie_word_embeddings
     if is_tied and any(map(graft.is_head, stored)):  # transformers unties a head that differs from the embeddings
         return {}
+    # Empty unless the text model is inside a larger one.
     stored_names: Mapping[str, str] = model.checkpoint_names
     tensors: dict[str, Stored] = {}
     for name, own in own_tensors(model.outline).items():
@@ -53,12 +54,9 @@ def sliced_tensors(model: "Model") -> dict[str, Stored]:
 
 def own_tensors(model: "PreTrainedModel") -> "dict[str, Tensor]":
     """The parameters and persistent buffers of a model by name, a tied one under its first name."""
+    # A tied parameter is listed under its first name only, but is in the state dict under all of them.
     first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
     return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name in first_names}
-
-
-def _has_weights(model: "Model") -> bool:
-    return (model.folder / SINGLE).is_file() or (model.folder / INDEX).is_file()
 
 
 def _is_loaded_as_stored(model: "Model") -> bool:
@@ -68,4 +66,5 @@ def _is_loaded_as_stored(model: "Model") -> bool:
     if getattr(model.config, "quantization_config", None):
         return False
     conversions = get_model_conversion_mapping(model.outline, add_legacy=False)
+    # A change of prefix leaves the tensors as they are.
     return all(isinstance(conversion, PrefixChange) for conversion in conversions)

@@ -25,6 +25,7 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
 
 def write_sums(folder: Path) -> None:
     """Write the digests of a model's weights and settings."""
+    # Sorted, so that equal models have equal files.
     paths = sorted([*weight_paths(folder), *_small_paths(folder)])
     lines = [f"{hash_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in paths]
     with atomic_file(folder / SUMS) as file:
@@ -39,6 +40,7 @@ def weight_digests(folder: Path) -> dict[str, str]:
     """
     digests = {path.name: hash_file(path) for path in weight_paths(folder)}
     for name, digest in _read_sums(folder / SUMS).items():
+        # Weights are in the folder itself; other entries are settings.
         if "/" not in name and name.endswith(".safetensors") and digests.get(name) != digest:
             raise _damaged(folder / name)
     return digests
@@ -77,6 +79,7 @@ def check_weights(folders: Iterable[Path]) -> None:
     Raises:
         DataError: a file does not match its digest in its folder, or is missing.
     """
+    # Hashing releases the GIL, so threads suffice.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(_check, folders))
 
@@ -84,6 +87,7 @@ def check_weights(folders: Iterable[Path]) -> None:
 def _check(folder: Path) -> None:
     files = [*weight_paths(folder), *_small_paths(folder), folder / SUMS]
     states = [path.stat() for path in files if path.exists()]
+    # Inode, size and time change with the file, and so does the key of the cache.
     _check_once(folder, tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in states))
 
 
@@ -126,6 +130,7 @@ def _read_sums(path: Path) -> dict[str, str]:
         return {}
     recorded = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        # Strict, so that a file that was cut or edited by hand is noticed here.
         entry = _LINE.fullmatch(line)
         if entry is None:
             raise DataError(f"{path} is damaged; copy the model again, or remove it to use the model unchecked")

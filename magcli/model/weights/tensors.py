@@ -117,6 +117,7 @@ def raw_header(file: Path) -> bytes:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+            # Checked before reading: a wrong length may name terabytes.
             if size < LENGTH_BYTES or length > size - LENGTH_BYTES:
                 raise DataError(
                     f"{file}: not a safetensors file, or truncated inside its header; save or copy it again"
@@ -137,6 +138,7 @@ def _parsed(file: Path) -> tuple[list[Stored], dict[str, str]]:
     # RecursionError: JSON that is nested too deep.
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{file}: not a safetensors file ({type(error).__name__}: {error})") from None
+    # JSON has them in any order.
     tensors.sort(key=lambda stored: (stored.begin, stored.end))
     _check_extent(file, start, tensors)
     return tensors, texts
@@ -146,6 +148,7 @@ def _check_extent(file: Path, start: int, tensors: Iterable[Stored]) -> None:
     """Reject gaps and overlaps between tensors, and a file size that does not match the header."""
     end = start
     for stored in tensors:
+        # Gaps and overlaps are forbidden by the format, and would hide data.
         if stored.begin != end:
             raise DataError(f"{file}: tensor {stored.name} does not start where the previous one ends")
         end = stored.end
@@ -160,6 +163,7 @@ def _stored(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Stor
     begin, end = entry["data_offsets"]
     shape = tuple(map(int, entry["shape"]))
     stored = Stored(name, file, entry["dtype"], shape, start + begin, start + end)
+    # Other types are only copied: their sizes may be those of a quantisation.
     if stored.kind not in FLOATS:
         return stored
     num_bytes = end - begin
@@ -189,6 +193,7 @@ def fill(descriptor: int, stored: Stored, start: int, buffer: memoryview) -> Non
     """``read_into`` from an open file."""
     position = stored.begin + start
     while buffer:
+        # May fill only a part of the buffer.
         got = os.preadv(descriptor, [buffer], position)
         if got == 0:
             raise DataError(f"{stored.file}: ends inside tensor {stored.name}; it was truncated while being read")
@@ -199,9 +204,11 @@ def read_values(stored: Stored, target: torch.Tensor, first: int) -> None:
     """Fill a contiguous tensor, of any type and device, with the values of a float tensor from number ``first`` on."""
     check_floats([stored])
     itemsize = stored.dtype.itemsize
+    # A view: the target is written in place.
     flat = target.view(-1)
     with opened([stored]) as (descriptor,):
         for start in range(0, len(flat), BLOCK):
+            # A block at a time, converted on its way to the target.
             part = flat[start : start + BLOCK]
             buffer = bytearray(part.numel() * itemsize)
             fill(descriptor, stored, (first + start) * itemsize, memoryview(buffer))
@@ -241,6 +248,7 @@ def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tupl
     for name, kind, shape, size in entries:
         start = end
         end = start + size
+        # Offsets count from the end of the header, whose length is not known yet.
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
         offsets[name] = start
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -250,6 +258,20 @@ def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tupl
     return packed, in_file
 
 
+def write_file(file: Path, tensors: Sequence[tuple[Entry, Iterable[memoryview | bytearray]]]) -> None:
+    """Write a file of weights: the entry of each tensor and its bytes, in parts that are made as they are written."""
+    header, _ = packed_header([entry for entry, _ in tensors], {"format": "pt"})
+    with file.open("wb") as out:
+        out.write(header)
+        for _, parts in tensors:
+            out.writelines(parts)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a model folder has weights: one file of them, or an index of several."""
+    return (folder / SINGLE).is_file() or (folder / INDEX).is_file()
+
+
 def copy_weights(source: Path, target: Path, kind: str | None) -> None:
     """Copy a model's weights into another folder: byte by byte, or with all floats converted to ``kind``.
 
@@ -257,7 +279,9 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
     index.
     """
     files = weight_files(source)
+    # Names and files stay, so the index does, too.
     copy_index(source, target)
+    # The same bytes, without reading what they mean.
     if kind is None:
         for file in files:
             shutil.copyfile(file, target / file.name)
@@ -272,6 +296,7 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
     if index.is_file():
         content = index.read_bytes()
         tensors = tensors_in([target / file.name for file in files])
+        # The index has the size of all tensors, which has changed with the type.
         size = sum(stored.end - stored.begin for stored in tensors.values())
         metadata = json.loads(content).get("metadata") or {}
         index.write_bytes(with_values(content, {"metadata": metadata | {"total_size": size}}))
@@ -285,12 +310,11 @@ def copy_index(source: Path, target: Path) -> None:
 
 def _rewrite(file: Path, target: Path, kind: str) -> None:
     """Convert the floats of one file."""
-    tensors = read_header(file)
-    header, _ = packed_header([_entry(stored, kind) for stored in tensors], {"format": "pt"})
-    with target.open("wb") as out:
-        out.write(header)
-        for stored in tensors:
-            out.writelines(_cast(stored, kind) if stored.kind in FLOATS else raw_blocks(stored, BLOCK))
+    tensors: list[tuple[Entry, Iterator[memoryview | bytearray]]] = []
+    for stored in read_header(file):
+        parts = _cast(stored, kind) if stored.kind in FLOATS else raw_blocks(stored, BLOCK)
+        tensors.append((_entry(stored, kind), parts))
+    write_file(target, tensors)
 
 
 def _entry(stored: Stored, kind: str) -> Entry:
@@ -300,7 +324,7 @@ def _entry(stored: Stored, kind: str) -> Entry:
     return Entry(stored.name, stored.kind, stored.shape, stored.end - stored.begin)
 
 
-def _cast(stored: Stored, kind: str) -> Iterator[memoryview]:
+def _cast(stored: Stored, kind: str) -> Iterator[memoryview | bytearray]:
     for values in blocks(stored):
         yield finite_cast(values, stored, kind).view(torch.uint8).numpy().data
 

@@ -223,7 +223,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         folder.note("micro_tokens", str(plan.trainer.micro_tokens))
         with console.waiting_for("sft: loading the model"):
             trainer = _make_trainer(inputs, plan, controller)
-        trainer.try_saving(folder.model)
+        trainer.controller.try_saving(folder.model)
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)

@@ -212,7 +212,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
     resources = Resources(cpus=max(1, getattr(run.config, "workers", 1)))
 
     def say_what_is_missing() -> None:
-        if not cluster.has_room_for(resources):
+        if not cluster.places_for(resources):
             text = f"{job.stage}: waiting for a node with {resources} for the shards"
             job.console.say(text, event="waiting")
 
