@@ -5,7 +5,7 @@ import io
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -203,8 +203,12 @@ def _started_guard(console: Console) -> ShutdownGuard:
         fault = exhausted(error)
         if fault is None:
             raise
-        console.error(str(fault), code=fault.exit_code)
-        sys.exit(fault.exit_code)
+        _fail(console, str(fault), fault.exit_code)
+
+
+def _fail(console: Console, text: str, code: int) -> NoReturn:
+    console.error(text, code=code)
+    sys.exit(code)
 
 
 def main() -> None:
@@ -216,11 +220,9 @@ def main() -> None:
         _refuse_foreign_bytes(sys.argv[1:])
         sys.exit(_run(sys.argv[1:] or ["--help"], console))
     except TyperException as error:
-        console.error(_message(error), code=error.exit_code)
-        sys.exit(error.exit_code)
+        _fail(console, _message(error), error.exit_code)
     except MagError as error:
-        console.error(str(error), code=error.exit_code)
-        sys.exit(error.exit_code)
+        _fail(console, str(error), error.exit_code)
     except EndedBySignal as ended:
         if ended.signal != signal.SIGPIPE:
             guard.exit(ended.signal)
@@ -232,5 +234,4 @@ def main() -> None:
             raise
         if isinstance(error, OSError):
             discard_stdout()
-        console.error(str(fault), code=fault.exit_code)
-        sys.exit(fault.exit_code)
+        _fail(console, str(fault), fault.exit_code)

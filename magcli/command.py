@@ -344,7 +344,7 @@ def _with_device(config: Any) -> Any:
     """The options with a device in place of ``auto``; a model behind a URL needs none."""
     if getattr(config, "device", None) != AUTO:
         return config
-    has_url = str(getattr(config, "model", "")).startswith(("http://", "https://"))
+    has_url = configuration.is_url(str(getattr(config, "model", "")))
     return dataclasses.replace(config, device="cpu" if has_url else default_device())
 
 
@@ -383,13 +383,12 @@ def _kept_pipe(part: Any) -> Any:
 
 def _models_of_recipe(recipe: Mapping[str, Mapping[str, Any]]) -> list[Path]:
     """The models that the stages of a recipe make."""
-    return [_run_of_recipe(name, table) / "model" for name, table in recipe.items() if name in ("sft", "rl")]
-
-
-def _run_of_recipe(stage: str, table: Mapping[str, Any]) -> Path:
-    """The folder of the run that a recipe's table makes."""
-    config: Any = stage_of(stage).Config
-    return Path(table.get("run", config.run))
+    models = []
+    for name in ("sft", "rl"):
+        if name in recipe:
+            config: Any = stage_of(name).Config
+            models.append(Path(recipe[name].get("run", config.run)) / "model")
+    return models
 
 
 def _read_recipe(stage: Stage, path: Path, stages: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -400,8 +399,9 @@ def _read_recipe(stage: Stage, path: Path, stages: Iterable[str]) -> dict[str, d
     """
     recipe = configuration.read_recipe(path, [*stages, *plugins.points().names])
     for name, table in recipe.items():
-        if name != stage.name:
-            _check_other_table(name, table)
+        # Of another stage of magcli, which this command does not run, misspelt keys are refused too.
+        if name != stage.name and name not in plugins.points().names:
+            configuration.check_keys(stage_of(name).Config, name, table)
     return recipe
 
 
@@ -412,9 +412,3 @@ def _own_table(stage: Stage, recipe: Mapping[str, Mapping[str, Any]]) -> Mapping
     table = recipe.get(stage.RECIPE_TABLE, {})
     names = {*configuration.field_types(stage.Config), *configuration.former_names(stage.Config)}
     return {key: value for key, value in table.items() if key.replace("-", "_") in names}
-
-
-def _check_other_table(name: str, table: Mapping[str, Any]) -> None:
-    """Refuse misspelt keys in the table of a stage of magcli that this command does not run."""
-    if name not in plugins.points().names:
-        configuration.check_keys(stage_of(name).Config, name, table)

@@ -223,6 +223,11 @@ def _parts(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
+def is_url(model: str) -> bool:
+    """Whether an option names a server by its URL, not a folder or a hub id."""
+    return model.startswith(("http://", "https://"))
+
+
 def has_flag(kind: Any) -> bool:
     """Whether an option of this type can be given as a flag; an array of tables cannot."""
     is_list = get_origin(kind) is tuple

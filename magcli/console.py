@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
@@ -45,6 +46,11 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {round(seconds) % 60} s"
     hours = minutes // 60
     return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Each name with its count, the most frequent first."""
+    return ", ".join(f"{name} {count:,}" for name, count in Counter(counts).most_common())
 
 
 @cache

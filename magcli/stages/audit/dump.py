@@ -133,10 +133,8 @@ def dump_of(schema: pa.Schema, inputs: CountedInputs, rewards: Sequence[str]) ->
 
 def _first(names: Sequence[str], schema: pa.Schema) -> str:
     """The first of these columns that is there and has values."""
-    for name in names:
-        if name in schema.names and not pa.types.is_null(schema.field(name).type):
-            return name
-    return ""
+    present = {field.name for field in schema if not pa.types.is_null(field.type)}
+    return next((name for name in names if name in present), "")
 
 
 def _rewards_of_trl(schema: pa.Schema) -> list[str]:

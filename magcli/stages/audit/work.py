@@ -20,7 +20,7 @@ from magcli.stages.audit.dump import Dump, dump_of
 from magcli.stages.audit.findings import Rollout, find_all
 from magcli.stages.audit.measures import Answer, Ratios, answer_of, ends_within, languages_of, ratios_of, repetition
 from magcli.stages.shared import forms, graders, tables
-from magcli.stages.shared.grading import graded, with_thoughts
+from magcli.stages.shared.grading import graded, unit_size, with_thoughts
 from magcli.verify.reward import RewardRule, ungraded
 from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 ALIASES = tables.ALIASES | tables.COMPLETION_ALIASES
 layouts = tables.problem_layouts(reads, more=tables.ROLLOUT_ROLES)
 
-UNIT, CODE_UNIT = 64, 8
-"""Rollouts that are graded and journaled together; fewer with programs, which take longer."""
 NO_ANSWER = "no-reference"
 """The reason of a rollout whose row has neither an answer nor tests."""
 
@@ -68,10 +66,6 @@ FOUND = pa.schema(
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns, those of our verdict, and the findings."""
-    return _schema(input_schema)
-
-
-def _schema(input_schema: pa.Schema) -> pa.Schema:
     columns = input_schema
     for added in (REWARD, MEASURED, FOUND):
         columns = extend_schema(columns, added)
@@ -90,7 +84,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     dump = dump_of(job.schema, job.inputs, config.rewards)
     if dump.said:
         job.console.say(f"audit: {dump.said}", event="dump")
-    form, rows = forms.form_of_rows(config.thoughts, rows, job, _completions)
+    form, rows = forms.form_of_rows(config.thoughts, rows, job)
     rule = RewardRule(use_language=False, thoughts=form)
     with graders.open_grader(config) as grader:
         batches = list(_measured(dump, rows, job, grader, rule))
@@ -108,11 +102,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         summary.write_page(config.page, result, dumps, batches, job.console)
 
 
-def _completions(batch: pa.RecordBatch) -> list[Any]:
-    completions: list[Any] = batch.column("completion").to_pylist()
-    return completions
-
-
 def _measured(dump: Dump, rows: Rows, job: Job, grader: Grader, rule: RewardRule) -> Rows:
     """The rows with our verdicts and what each tells by itself."""
     measure = partial(_measure, dump, grader, rule)
@@ -120,7 +109,7 @@ def _measured(dump: Dump, rows: Rows, job: Job, grader: Grader, rule: RewardRule
     async def compute(part: pa.RecordBatch) -> Result:
         return Result(with_columns(*await measure(part)))
 
-    size = CODE_UNIT if "tests" in dump.schema.names else UNIT
+    size = unit_size(dump.schema)
     yield from resumable(rows, job, compute, nothing_to_close, size=size, window=4, unit="rollouts")
 
 

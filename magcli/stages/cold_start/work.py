@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.console import counted
 from magcli.curate import traces
 from magcli.curate.published import check_distinct, columns_read, readable, texts_of, traces_of
 from magcli.curate.tables import read_lenient, spilled_rows
@@ -160,10 +161,8 @@ def _check_columns(schema: pa.Schema, where: str) -> None:
 
 def _answer_column(names: Sequence[str]) -> str | None:
     """The column with the answers of problems."""
-    for name in ("answer", *tables.ALIASES["answer"]):
-        if name in names:
-            return name
-    return None
+    accepted = ("answer", *tables.ALIASES["answer"])
+    return next((name for name in accepted if name in names), None)
 
 
 def _traces(rows: Rows, form: ThoughtForm) -> Iterator[Row]:
@@ -234,8 +233,7 @@ def _check_format(config: Config, traces: Sequence[Row], form: ThoughtForm, job:
     if not faults:
         return
     broken = faults.total()
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in faults.most_common())
-    text = f"{broken:,} of {len(traces):,} traces break the format of the reward ({reasons})"
+    text = f"{broken:,} of {len(traces):,} traces break the format of the reward ({counted(faults)})"
     if 2 * broken > len(traces) and not config.any_format:
         raise DataError(
             f"cold-start: {text}, which is {form} and then a \\boxed{{}}; give worked solutions with their answers, "
@@ -386,13 +384,12 @@ def _report_rows(
     config: Config, num_traces: int, selection: Selection, num_instructions: int, num_used: int, job: Job
 ) -> None:
     """Report the traces selected and dropped, and the rows of the mix."""
-    reasons = Counter(selection.dropped.values()).most_common()
-    dropped = sum(job.drops.counts[reason] for reason, _ in reasons)
+    reasons: Counter[str] = Counter(selection.dropped.values())
+    dropped = sum(job.drops.counts[reason] for reason in reasons)
     text = f"cold-start: {num_traces:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped"
     if reasons:
-        by_reason = ", ".join(f"{reason} {count:,}" for reason, count in reasons)
-        text += f" ({by_reason})"
-    job.console.result(text, event="selected", **dict(reasons))
+        text += f" ({counted(reasons)})"
+    job.console.result(text, event="selected", **dict(reasons.most_common()))
     copies = sum(selection.copies.values())
     text = f"cold-start: selected traces make {copies:,} rows"
     if num_instructions:

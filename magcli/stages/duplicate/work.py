@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.console import counted
 from magcli.curate.cpp_ports.cpp import UnsupportedSignature
 from magcli.curate.cpp_ports.prompts import language_pair
 from magcli.data.schema import extend_schema
@@ -114,8 +115,7 @@ def _report(tally: Counter[str], job: Job) -> None:
     math = tally.pop("math", 0)
     text = f"duplicate: {duplicated:,} code problems now in both languages; unchanged {tally.total():,}"
     if tally:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.most_common())
-        text += f" ({reasons})"
+        text += f" ({counted(tally)})"
     if math:
         text += f"; {math:,} of other kinds"
     job.console.result(text, event="duplicates", duplicated=duplicated, unchanged=dict(tally), other=math)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magcli.config import check_bounds, opt
+from magcli.config import check_bounds, is_url, opt
 from magcli.errors import usage
 from magcli.evaluation.suite import load
 from magcli.stages.shared import options
@@ -100,7 +100,7 @@ def _check_cluster(config: Config) -> None:
     if config.cluster:
         text = f"evaluate: --cluster {config.cluster} places engines"
         usage(bool(config.model), f"{text}, so it needs --model; omit it")
-        usage(not config.model.startswith(("http://", "https://")), f"{text}, and --model is a server; omit it")
+        usage(not is_url(config.model), f"{text}, and --model is a server; omit it")
 
 
 def sampling_options(config: Config, suite: Suite | None = None) -> options.SamplingOptions:

@@ -251,22 +251,18 @@ def _store_reasons(table: Path, reasons: Mapping[str, str]) -> None:
 def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[tuple[SuiteTask, Rows]]:
     """Sample and grade tasks: one stream of problems for the model, split by task."""
     total = sum(task.num_problems for task in tasks)
-    with job.console.progress(total, "problems", job.stage) as bar:
-        yield from _run(_Runner(tasks, config, job, bar), config)
-
-
-def _run(runner: _Runner, config: Config) -> Iterator[tuple[SuiteTask, Rows]]:
-    tasks = runner.tasks
     samples = min(task.plan.samples for task in tasks)
     # Problems at once: twice those that fill the slots, which are busy while other problems are graded.
     window = max(2, 2 * config.num_slots // samples + 2)
-    ordered = in_order(runner.units(), runner.finish, window)
-    results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
-    # The results are in the order of the units, so those of a task follow one another.
-    for number, numbered in groupby(results, key=lambda pair: pair[0]):
-        task = tasks[number]
-        of_task = (result for _, result in numbered)
-        yield task, runner.rows(task, of_task)
+    with job.console.progress(total, "problems", job.stage) as bar:
+        runner = _Runner(tasks, config, job, bar)
+        ordered = in_order(runner.units(), runner.finish, window)
+        results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
+        # The results are in the order of the units, so those of a task follow one another.
+        for number, numbered in groupby(results, key=lambda pair: pair[0]):
+            task = runner.tasks[number]
+            of_task = (result for _, result in numbered)
+            yield task, runner.rows(task, of_task)
 
 
 class _Runner:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.console import counted
 from magcli.data import durable
 from magcli.errors import DataError
 from magcli.evaluation import metrics
@@ -115,7 +116,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         is_greedy = task.plan.sampling.temperature == 0
         if is_greedy and task.plan.samples > 1:
             _report_equal_samples(task.name, task.plan.samples, job)
-    dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
+    dropped = counted(job.drops.counts)
     if not estimates_of:
         reasons = f"; dropped: {dropped}" if dropped else ""
         raise DataError(f"evaluate: there is no graded completion to evaluate{reasons}")
@@ -144,11 +145,8 @@ def _left_out(tasks: Sequence[SuiteTask], evaluated: Mapping[str, Sequence[Probl
     """The number of problems of each suite that were asked but have no sample with a verdict."""
     asked: defaultdict[str, set[str]] = defaultdict(set)
     for batch in chain.from_iterable(task.problems for task in tasks):
-        ids = batch.column("id").to_pylist()
-        has_suites = "suite" in batch.schema.names
-        suites = batch.column("suite").to_pylist() if has_suites else [""] * len(ids)
-        for suite, id in zip(suites, ids, strict=True):
-            asked[suite or ""].add(id)
+        for suite, id in zip(_suites(batch), batch.column("id").to_pylist(), strict=True):
+            asked[suite].add(id)
     return {suite: len(ids) - len(evaluated.get(suite, ())) for suite, ids in asked.items()}
 
 
@@ -191,11 +189,14 @@ def _check_models(config: Config) -> None:
 
 def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
     """The names of the suites of problems; empty for those without one."""
-    names: set[str] = set()
-    for batch in problems:
-        suites = batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""]
-        names.update(suite or "" for suite in suites)
-    return names
+    return set(chain.from_iterable(map(_suites, problems)))
+
+
+def _suites(batch: pa.RecordBatch) -> list[str]:
+    """The suite of each problem; empty for one without."""
+    if "suite" not in batch.schema.names:
+        return [""] * batch.num_rows
+    return [suite or "" for suite in batch.column("suite").to_pylist()]
 
 
 def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from magcli.console import counted
 from magcli.curate.code.agreement import MatrixReplay, MatrixTable, Rules
 from magcli.curate.code.execution import ExclusiveRetry, run_all
 from magcli.curate.code.prepare import decide_prepared, kept_columns, prepare
@@ -205,8 +206,7 @@ def _report(counts: Counter[str], job: Job) -> None:
 
 def _total(counts: Counter[str], prefix: str) -> str:
     """The sum of the counts with a prefix, and each of them in brackets."""
-    matching = {name.removeprefix(prefix): n for name, n in counts.most_common() if name.startswith(prefix) and n}
+    matching = {name.removeprefix(prefix): n for name, n in counts.items() if name.startswith(prefix) and n}
     if not matching:
         return "0"
-    parts = ", ".join(f"{name} {count:,}" for name, count in matching.items())
-    return f"{sum(matching.values()):,} ({parts})"
+    return f"{sum(matching.values()):,} ({counted(matching)})"

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from magcli.console import counted
 from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema, with_columns
 from magcli.data.values import to_rows
 from magcli.errors import first_line
@@ -19,7 +20,7 @@ from magcli.run.types import Result
 from magcli.run.units import resumable
 from magcli.stages.grade import TOKEN, Config, address, reads, serve
 from magcli.stages.shared import environments, forms, graders, tables
-from magcli.stages.shared.grading import accuracy_interval, graded, with_thoughts
+from magcli.stages.shared.grading import accuracy_interval, graded, unit_size, with_thoughts
 from magcli.stages.shared.options import AUTO
 from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 
 ALIASES = tables.ALIASES | tables.COMPLETION_ALIASES
 layouts = tables.problem_layouts(reads)
-
-
-UNIT, CODE_UNIT = 64, 8
-"""Rows that are graded and journaled together; fewer with programs, which take longer."""
 
 
 def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
@@ -67,7 +64,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.serve:
         _serve(config, job)
         return
-    form, rows = forms.form_of_rows(config.thoughts, rows, job, _completions)
+    form, rows = forms.form_of_rows(config.thoughts, rows, job)
     grader = graders.open_grader(config, config.reward, config.environment)
     verdict = partial(graded, grader, graders.reward_rule(config, form), config.opening)
     with ExitStack() as stack:
@@ -100,7 +97,7 @@ def _graded_rows(
 ) -> Rows:
     """The rows with their verdicts."""
     assert job.schema is not None
-    size = CODE_UNIT if "tests" in job.schema.names else UNIT
+    size = unit_size(job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
         verdicts = await asyncio.gather(*map(verdict, to_rows(part)))
@@ -125,17 +122,12 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
 
 def choose(config: Config, rows: Rows, job: Job) -> None:
     """The form of thoughts, which depends on the first rows of the whole table."""
-    forms.form_of_rows(config.thoughts, rows, job, _completions)
+    forms.form_of_rows(config.thoughts, rows, job)
 
 
 def _chosen_form(job: Job) -> ThoughtForm:
     """The form of thoughts that was found for the rows."""
     return form_named(job.chosen[forms.THOUGHTS])
-
-
-def _completions(batch: pa.RecordBatch) -> list[Any]:
-    completions: list[Any] = batch.column("completion").to_pylist()
-    return completions
 
 
 async def judged(environment: Environment, form: ThoughtForm, opening: str, row: Mapping[str, Any]) -> Reward:
@@ -200,8 +192,7 @@ class VerdictCounts:
                 parts.append(_mean_text(self.rewards))
             interval = f"[{100 * low:.1f}, {100 * high:.1f}]"
             parts.append(f"{100 * accuracy:.1f}% {interval} correct of {total:,} gradable")
-        counts = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
-        parts.append(counts or "no rows")
+        parts.append(counted(self.reasons) or "no rows")
         job.console.result(f"grade: {'; '.join(parts)}", event="verdicts", reasons=dict(self.reasons), **facts)
         self._hint(job)
 

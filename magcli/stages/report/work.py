@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from magcli.config import as_json, did_you_mean
-from magcli.console import put, visible
+from magcli.console import counted, put, visible
 from magcli.errors import DataError, usage
 from magcli.evaluation.metrics import labels
 from magcli.report import page
@@ -190,9 +189,7 @@ def _funnel(filters: Sequence[tuple[str, Link]]) -> Any:
     for column in table.columns[2:4]:
         column.justify = "right"
     for name, link in filters:
-        by_count = Counter(link.dropped).most_common()
-        listed = ", ".join(f"{reason} {count:,}" for reason, count in by_count)
-        dropped = f"{sum(link.dropped.values()):,}: {listed}" if listed else "-"
+        dropped = f"{sum(link.dropped.values()):,}: {counted(link.dropped)}" if link.dropped else "-"
         cells = (name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", dropped)
         table.add_row(*map(visible, cells))
     return table

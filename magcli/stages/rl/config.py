@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.cluster.open import LOCAL, address_for
-from magcli.config import check_bounds, opt
+from magcli.config import check_bounds, is_url, opt
 from magcli.errors import usage
 from magcli.plan.machine import gpu_number
 from magcli.plan.ranks import Processes
@@ -378,8 +378,7 @@ def _check_teacher(config: Config) -> None:
     """A model on this machine or the hub, and no other source of advantages."""
     if not config.teacher:
         return
-    is_url = config.teacher.startswith(("http://", "https://"))
-    usage(not is_url, "rl: --teacher scores in the trainer, not on a server; give a folder or a hub id")
+    usage(not is_url(config.teacher), "rl: --teacher scores in the trainer, not on a server; give a folder or a hub id")
     normalised = config.advantage_norm != _loss_of(config.loss).advantage_norm
     others = config.advantage or normalised or config.shuffle_rewards
     usage(not others, "rl: --teacher replaces --advantage, --advantage-norm and --shuffle-rewards; leave them out")

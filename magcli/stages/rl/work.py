@@ -123,12 +123,8 @@ def _announce_memory(
     config: Config, model: Model, console: Console, longest_prompt: int = forecasts.UNKNOWN_PROMPT
 ) -> None:
     """Announce the plan of a run and the memory that it needs."""
-
-    def make() -> RunPlan:
-        machine = Machine.ask(config.device, config.card, planned=True)
-        return RunPlan.of(config, model, machine, longest_prompt=longest_prompt)
-
-    forecasts.announce(make, model, console, stage="rl", folder=config.run)
+    plan_on = partial(RunPlan.of, config, model, longest_prompt=longest_prompt)
+    forecasts.announce(plan_on, config, model, console, stage="rl")
 
 
 def _longest_prompt(system: Path | None, model: Model, problems: Sequence[Row]) -> int:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.model.compute import Format
-    from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
     from magcli.run.layout import Converted
@@ -125,12 +124,8 @@ def forecast(config: Config, console: Console) -> None:
 
 def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
     """Announce the plan of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
-
-    def make() -> RunPlan:
-        machine = Machine.ask(config.device, config.card, planned=True)
-        return RunPlan.of(config, model, machine, longest=longest)
-
-    forecasts.announce(make, model, console, stage="sft", folder=config.run)
+    plan_on = partial(RunPlan.of, config, model, longest=longest)
+    forecasts.announce(plan_on, config, model, console, stage="sft")
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -383,7 +378,7 @@ def _make_trainer(inputs: Inputs, plan: RunPlan, controller: RankController) -> 
         examples,
         steps,
         inputs.held_out,
-        lr=config.lr or _default_lr(config, controller),
+        lr=config.lr or default_lr(controller.facts.weights, at_24b=SFT_LR, lora=bool(config.lora)),
         warmup=round(config.warmup * len(steps)),
         floor=config.floor,
         micro_tokens=plan.trainer.micro_tokens,
@@ -392,21 +387,16 @@ def _make_trainer(inputs: Inputs, plan: RunPlan, controller: RankController) -> 
     )
 
 
-def _default_lr(config: Config, controller: RankController) -> float:
-    """The learning rate for a model of this size; of sharded weights, all ranks' count."""
-    return default_lr(controller.facts.weights, at_24b=SFT_LR, lora=bool(config.lora))
-
-
 def _open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
     """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
-
-    def original() -> Original:
-        return training.original(model, config.save_dtype, from_scratch=config.from_scratch)
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         sharded = training.sharded_model(plan, model, ranks, from_scratch=config.from_scratch, seed=config.seed)
         sharded.train()
         optim.seed_all(config.seed)
+        original = None
+        if ranks.rank == 0:  # the rank that writes the model
+            original = training.original(model, config.save_dtype, from_scratch=config.from_scratch)
         return RankState(
             ranks,
             sharded,
@@ -417,7 +407,7 @@ def _open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
                 offload_moments=plan.offloads_moments,
             ),
             model.tokenizer,
-            original=None if ranks.rank else original(),
+            original=original,
         )
 
     return opened

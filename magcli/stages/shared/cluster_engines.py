@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.cluster.open import address_for, open_cluster
 from magcli.cluster.types import ProcessKind, Resources, Surroundings
+from magcli.config import is_url
 from magcli.console import Console, Waiting
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.remote.service import EngineServer, service_generator
@@ -58,7 +59,7 @@ OpenEngine = Callable[[str, Any, Mapping[str, str]], "Server"]
 
 def samples_locally(config: Any) -> bool:
     """Whether a stage samples from weights, not from a server."""
-    return isinstance(config, EngineOptions) and bool(config.model) and not config.model.startswith("http")
+    return isinstance(config, EngineOptions) and bool(config.model) and not is_url(config.model)
 
 
 class _KeptMessages(Console):

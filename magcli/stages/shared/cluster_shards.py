@@ -128,11 +128,11 @@ def rows_of_shards(stage: Stage, config: Any, tables: Tables, job: Job) -> Rows:
         durable.remove(folder / PLAN)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = _choose(stage, config, tables, job)
-    cpus = len(os.sched_getaffinity(0))
-    per_task = getattr(config, "workers", 1)
-    with open_cluster(address_for(config.cluster), cpus=max(cpus, per_task)) as cluster:
+    cpus = max(len(os.sched_getaffinity(0)), _cpus_of_task(config))
+    with open_cluster(address_for(config.cluster), cpus=cpus) as cluster:
         run = _planned(stage, config, tables, job, cluster, chosen)
-        _run_shards(cluster, run, job)
+        with AsyncRunner() as loop, job.console.progress(job.total, "rows", job.stage) as bar:
+            loop.run(_on_cluster(cluster, run, job, bar))
     yield from _joined(run, job)
 
 
@@ -157,12 +157,17 @@ def _planned(
 ) -> ShardRun:
     """The run in as many shards as fit the cluster, or as an interrupted one had."""
     assert job.inputs is not None
-    per_task = max(1, getattr(config, "workers", 1))
-    at_once = max(1, sum(int(node.cpus // per_task) for node in cluster.nodes()))
+    # A task's CPUs are on one node, so each node's remainder stays idle.
+    at_once = max(1, sum(int(node.cpus // _cpus_of_task(config)) for node in cluster.nodes()))
     path = harness.shards_folder(str(tables.output)) / PLAN
     out_of = _number_of_shards(path, _shards_for(config, job.inputs.total or 0, at_once))
     whole = Whole(job.settings, chosen, at_once=min(at_once, out_of))
     return ShardRun(stage, config, tables, out_of, whole, None, uuid.uuid4().hex[:12])
+
+
+def _cpus_of_task(config: Any) -> int:
+    """The CPUs of a shard: one for each of its workers."""
+    return max(1, getattr(config, "workers", 1))
 
 
 def _shards_for(config: Any, rows: int, at_once: int) -> int:
@@ -185,13 +190,8 @@ def _number_of_shards(path: Path, wanted: int) -> int:
     return wanted
 
 
-def _run_shards(cluster: Cluster, run: ShardRun, job: Job) -> None:
-    """Start the engines, run all shards, end the engines."""
-    with AsyncRunner() as loop, job.console.progress(job.total, "rows", job.stage) as bar:
-        loop.run(_on_cluster(cluster, run, job, bar))
-
-
 async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) -> None:
+    """Start the engines if there are weights to sample from, run all shards, end the engines."""
     if not samples_locally(run.config):
         await _map(cluster, run, job, bar, None)
         return
@@ -209,7 +209,7 @@ async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) 
 async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
     """Run all shards; the engines are watched meanwhile, and end the run if they cannot be replaced."""
     listener = _Listener(run, job, bar, engines)
-    resources = Resources(cpus=max(1, getattr(run.config, "workers", 1)))
+    resources = Resources(cpus=_cpus_of_task(run.config))
 
     def say_what_is_missing() -> None:
         if not cluster.has_room_for(resources):

@@ -11,11 +11,10 @@ from magcli.errors import EnvironmentFault
 from magcli.generate.weights.matching import SHARED_MEMORY
 from magcli.plan import forecast as forecasts
 from magcli.plan.forecast import size
+from magcli.plan.machine import Machine
 from magcli.stages.shared import engines
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from magcli.console import Console
     from magcli.model.model import Model
     from magcli.plan.forecast import Forecast
@@ -58,14 +57,21 @@ def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str 
     return max((engines.prompt_length(row, model, system) for row in candidates), default=UNKNOWN_PROMPT)
 
 
-def announce(make: Callable[[], Planned], model: Model, console: Console, *, stage: str, folder: Path) -> None:
+def announce(plan_on: Callable[[Machine], Planned], config: Any, model: Model, console: Console, *, stage: str) -> None:
     """Print the plan of a dry run, and refuse what cannot fit; a model that is not there yet is not checked.
+
+    Args:
+        plan_on: the plan of the run on a machine, that of --card if it is given.
+        config: the run's options ``device``, ``card`` and ``run``.
+        model: what it trains.
+        console: where the plan is printed.
+        stage: `sft` or `rl`.
 
     Raises:
         EnvironmentFault: the run does not fit its GPU, or the model's folder is there and cannot be read.
     """
     try:
-        plan = make()
+        plan = plan_on(Machine.ask(config.device, config.card, planned=True))
     except EnvironmentFault as error:
         if model.is_local:
             raise
@@ -73,5 +79,5 @@ def announce(make: Callable[[], Planned], model: Model, console: Console, *, sta
         return
     console.say(plan.text(), event="plan")
     forecasts.show(plan.forecast, console)
-    forecasts.warn_of_full_disk(plan.forecast, folder, console)
+    forecasts.warn_of_full_disk(plan.forecast, config.run, console)
     forecasts.require(plan.forecast, console)

@@ -5,7 +5,7 @@ A run records the form as the choice ``thoughts``: in its folder or journal, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from magcli.stages.shared.options import AUTO
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.data.manifest import Link
     from magcli.data.source import Rows, Source
     from magcli.run.job import Job
     from magcli.run.types import Notes
@@ -39,7 +38,12 @@ def record(form: ThoughtForm, job: Job, unfinished: Sequence[Notes] | None = Non
         job.console.say(f"{job.stage}: thoughts are in the form {form}", event=THOUGHTS, form=form.name)
 
 
-def form_of_rows(option: str, rows: Rows, job: Job, texts_of: TextsOf) -> tuple[ThoughtForm, Rows]:
+def _completions(batch: pa.RecordBatch) -> Iterable[Any]:
+    completions: list[Any] = batch.column("completion").to_pylist()
+    return completions
+
+
+def form_of_rows(option: str, rows: Rows, job: Job, texts_of: TextsOf = _completions) -> tuple[ThoughtForm, Rows]:
     """The form of the thoughts in the completions of a table, and all of its rows.
 
     It is that of ``--thoughts``, or of the table's history, or of most of the first completions; in the last case a
@@ -71,13 +75,14 @@ def _form_name(option: str, sources: Sequence[Source]) -> str:
     name = AUTO
     for source in sources:
         for link in source.chain:
-            name = _recorded(link) or name
+            name = recorded_choice(link.config, THOUGHTS) or name
     return name
 
 
-def _recorded(link: Link) -> str:
-    chosen = link.config.get(CHOSEN)
-    return str(chosen.get(THOUGHTS, "")) if isinstance(chosen, dict) else ""
+def recorded_choice(record: Mapping[str, Any], option: str) -> str:
+    """What an option left to ``auto`` resolved to in the record of a run or a stage; empty if it does not say."""
+    chosen = record.get(CHOSEN)
+    return str(chosen.get(option, "")) if isinstance(chosen, dict) else ""
 
 
 def _start(rows: Rows, number: int) -> tuple[list[pa.RecordBatch], Rows]:

@@ -10,9 +10,20 @@ from magcli.model.chat.messages import thoughts_beside, thoughts_of
 from magcli.verify.reward import failed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from magcli.model.chat.thoughts import ThoughtForm
     from magcli.verify import Grader
     from magcli.verify.reward import Reward, RewardRule
+
+
+UNIT, CODE_UNIT = 64, 8
+"""Rows that are graded and journaled together; fewer with programs, which take longer."""
+
+
+def unit_size(schema: pa.Schema) -> int:
+    """How many rows of a table are graded and journaled together."""
+    return CODE_UNIT if "tests" in schema.names else UNIT
 
 
 async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[str, Any]) -> Reward:

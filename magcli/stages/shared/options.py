@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from magcli.config import opt
+from magcli.config import is_url, opt
 from magcli.errors import UsageError, usage
 from magcli.model.chat.thoughts import FORMS, GAP, THINK, form_named
 from magcli.plan.engines import policy_engine, require_vllm
@@ -303,13 +303,13 @@ class ClusterEngineOptions:
 def check_engine(stage: str, config: EngineOptions) -> None:
     """A model and an engine that can run it."""
     usage(bool(config.model), f"{stage}: --model is missing: a local folder, a hub id or the URL of a server")
-    is_url = config.model.startswith(("http://", "https://"))
-    if is_url:
+    is_server = is_url(config.model)
+    if is_server:
         _check_server(stage, config)
-    usage(is_url or config.engine != "server", f"{stage}: --engine server needs a URL as --model")
+    usage(is_server or config.engine != "server", f"{stage}: --engine server needs a URL as --model")
     check_template(stage, config)
     token_ids = [item for item in config.stop if item.isdecimal()]
-    usage(not (is_url and token_ids), f"{stage}: --stop {','.join(token_ids)}: a server takes texts, not ids")
+    usage(not (is_server and token_ids), f"{stage}: --stop {','.join(token_ids)}: a server takes texts, not ids")
     check_local_engine(stage, config)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from magcli.config import is_url
 from magcli.errors import usage
 from magcli.plan.engines import policy_engine
 from magcli.plan.machine import gpu_number, gpus
@@ -36,8 +37,7 @@ def check_ranks(stage: str, ranks: int, *, engine: str, device: str, determinist
     if ranks == 1:
         return
     flag = f"{stage}: --tensor-parallel {ranks}"
-    is_url = model.startswith(("http://", "https://"))
-    usage(not is_url, f"{flag} needs a model folder or hub id, not a URL: a server splits its model itself")
+    usage(not is_url(model), f"{flag} needs a model folder or hub id, not a URL: a server splits its model itself")
     usage(not deterministic, f"{flag} is not deterministic: sums of ranks are rounded differently; omit it")
     sampler = policy_engine(engine, device)  # type: ignore[arg-type]
     usage(sampler == "vllm", f"{flag} needs --engine vllm: the embedded engine computes on one device")

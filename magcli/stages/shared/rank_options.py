@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from magcli.cluster.open import require_ray
-from magcli.config import opt
+from magcli.config import is_url, opt
 from magcli.errors import usage
 from magcli.run.trackers import Name as TrackerName
 from magcli.run.trackers import require as require_tracker
@@ -96,8 +96,7 @@ def check_training(stage: str, config: RankOptions) -> None:
     """A device, a model on this machine or the hub, and trackers whose packages are installed."""
     options.check_device(stage, config.device)
     usage(bool(config.model), f"{stage}: --model is missing: a local folder or a hub id")
-    is_server = config.model.startswith("http")
-    usage(not is_server, f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
+    usage(not is_url(config.model), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
     for tracker in config.track:
         require_tracker(stage, tracker)
 

@@ -16,7 +16,7 @@ from magcli.model.weights.save import open_original
 from magcli.model.weights.slices import has_slices
 from magcli.plan import formats
 from magcli.run.rundir import RunDir
-from magcli.run.settings import CHOSEN
+from magcli.stages.shared.forms import recorded_choice
 from magcli.train import lora
 from magcli.train.load_shards import load_shards
 from magcli.train.lora import keep_stream_in_float32
@@ -74,10 +74,9 @@ def _formats_of_finished(folder: RunDir, asked: dict[str, str], job: Job) -> dic
 def recorded(run: Path, name: str) -> str:
     """What an unfinished run in a folder recorded under a name; empty if there is none."""
     try:
-        chosen = checksum.read_object(run / "run.json").get(CHOSEN)
+        return recorded_choice(checksum.read_object(run / "run.json"), name)
     except (OSError, ValueError):  # opening the run's folder says what is wrong with it
         return ""
-    return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
 
 
 def frozen_model(plan: TrainerPlan, model: Model, ranks: Ranks) -> PreTrainedModel:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.console import counted
 from magcli.curate.instruction import instruction
 from magcli.curate.translation import (
     EXISTING,
@@ -236,5 +237,5 @@ def _report(outcomes: Counter[Outcome], earlier: int, job: Job) -> None:
 
 def _listed(counts: Counter[str]) -> str:
     """The sum of counts, and each by its name if there are any."""
-    parts = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
-    return f"{counts.total():,} ({parts})" if parts else f"{counts.total():,}"
+    total = f"{counts.total():,}"
+    return f"{total} ({counted(counts)})" if counts else total
