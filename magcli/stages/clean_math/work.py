@@ -24,7 +24,7 @@ from magcli.errors import PromptRefused
 from magcli.evaluation import rows, suite
 from magcli.generate.types import Sampling, sample_seed
 from magcli.layouts import names
-from magcli.run.each_row import Drop, each_row
+from magcli.run.each_row import Drop, each_row, nothing_to_close
 from magcli.stages.clean_math import Config, reads
 from magcli.stages.shared import engines, tables, templates
 from magcli.verify.math import equal, parsable
@@ -152,10 +152,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
         job.tally[f"{asked.question}: {answer}"] += 1
         return asked.decision(answer)
 
-    async def close() -> None:
-        if generator:
-            await generator.close()
-
+    close = generator.close if generator else nothing_to_close
     size, window = UNIT, 1
     if generator:  # every row is a unit, so that many questions are asked at once
         size, window = 1, 2 * config.num_slots

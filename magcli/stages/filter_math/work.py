@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.curate.math.difficulty import Rules, band, count_samples, judge, needed, summarise
@@ -57,7 +56,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems, for --dry-run."""
     if config.from_ is not None:
         with graders.open_grader(config) as grader:
-            return len(previews.gradable(all_rows(rows), grader, job))
+            return sum(1 for _ in engines.gradable(all_rows(rows), grader, job))
     return previews.graded_problems(config.model, config, config, config.system, rows, job, config.environment)
 
 
@@ -100,8 +99,7 @@ def _decision(row: dict[str, Any], summary: Summary | None, judgement: str) -> D
 
 def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
     """The problems by samples of a model."""
-    open_model = partial(templates.open_model, config.model, config)
-    with environments.opened_episodes(config, config.environment, open_model, config.system) as episodes:
+    with environments.opened_episodes(config, config) as episodes:
         yield from _sampled_in(config, rows, job, episodes)
 
 

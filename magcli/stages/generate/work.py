@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.curate.sampling import completion_columns, sample_problem
@@ -51,8 +50,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
-    open_model = partial(templates.open_model, config.model, config)
-    with environments.opened_episodes(ENVIRONMENT, config.environment, open_model, config.system) as episodes:
+    with environments.opened_episodes(ENVIRONMENT, config) as episodes:
         yield from _sampled(config, rows, job, episodes)
 
 

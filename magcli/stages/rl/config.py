@@ -239,7 +239,6 @@ def _loss_of(name: str) -> Loss:
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     rank_options.check_training("rl", config)
-    options.check_template("rl", config)
     _check_sizes("rl", config)
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
     rank_options.check_attention("rl", config)
@@ -369,9 +368,16 @@ def _check_functions(config: Config) -> None:
     if config.advantage or loss:
         from magcli.rl import algorithm
 
-        normalised = config.advantage_norm != _loss_of(config.loss).advantage_norm
-        usage(not (config.advantage and normalised), "rl: --advantage replaces --advantage-norm; give one of them")
+        usage(
+            not (config.advantage and _has_own_norm(config)),
+            "rl: --advantage replaces --advantage-norm; give one of them",
+        )
         algorithm.check_custom(config.advantage, loss)
+
+
+def _has_own_norm(config: Config) -> bool:
+    """Whether advantages are normalised in another way than the loss brings."""
+    return config.advantage_norm != _loss_of(config.loss).advantage_norm
 
 
 def _check_teacher(config: Config) -> None:
@@ -379,8 +385,7 @@ def _check_teacher(config: Config) -> None:
     if not config.teacher:
         return
     usage(not is_url(config.teacher), "rl: --teacher scores in the trainer, not on a server; give a folder or a hub id")
-    normalised = config.advantage_norm != _loss_of(config.loss).advantage_norm
-    others = config.advantage or normalised or config.shuffle_rewards
+    others = config.advantage or _has_own_norm(config) or config.shuffle_rewards
     usage(not others, "rl: --teacher replaces --advantage, --advantage-norm and --shuffle-rewards; leave them out")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magcli.config import as_json
@@ -41,19 +42,13 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
     config, model, folder, console = inputs.config, inputs.model, inputs.folder, inputs.job.console
     extent = check_stored(config, model)
     machine = Machine.ask(config.device, config.card)
-
-    def planned(ranks: int) -> RunPlan:
-        prompt = extent.longest_prompt
-        return RunPlan.of(config, model, machine, formats=inputs.formats, longest_prompt=prompt, ranks=ranks)
-
-    def fits(ranks: int) -> bool:
-        return planned(ranks).forecast.fits
-
+    prompt = extent.longest_prompt
+    planned = partial(RunPlan.of, config, model, machine, formats=inputs.formats, longest_prompt=prompt)
     forms.record(model.thoughts, inputs.job, [folder])
     _say_differences(config, console)
-    with trainers.opened("rl", config, console, after_loss=after_loss, fits=fits) as (_, controller):
+    with trainers.opened("rl", config, console, after_loss=after_loss, planned=planned) as (_, controller):
         note_layout(folder, trainers=controller.size, tensor_parallel=1, fsdp_size=config.fsdp_size)
-        plan = planned(controller.size)
+        plan = planned(ranks=controller.size)
         plans.check(plan.forecast, folder.path, console)
         folder.note("micro_tokens", str(plan.trainer.micro_tokens))
         _replay_all(inputs, plan, controller)

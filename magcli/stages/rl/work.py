@@ -86,7 +86,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         if config.eval_table is not None:
             heldout.check_table("rl", config.eval_table, config.system, model, grader)
         pools = [previews.fitting(pool, model, config.system, job) for pool in pools]
-        usable = [previews.gradable(pool, grader, job) for pool in pools]
+        usable = [list(engines.gradable(pool, grader, job)) for pool in pools]
     for pool in usable:
         engines.require_usable(pool, job)
 
@@ -277,12 +277,9 @@ def _opened_processes(
     Refuses engines for which this machine has too few GPUs.
     """
     config, model = inputs.config, inputs.model
-
-    def fits(ranks: int) -> bool:
-        return RunPlan.of(config, model, machine, formats=inputs.formats, ranks=ranks).forecast.fits
-
+    planned = partial(RunPlan.of, config, model, machine, formats=inputs.formats)
     console = inputs.job.console
-    opening = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, fits=fits)
+    opening = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, planned=planned)
     with opening as (cluster, controller):
         check_devices(config, cluster)
         note_layout(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -204,13 +204,9 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         longest=longest,
         step_tokens=inputs.step_tokens,
     )
-
-    def fits(ranks: int) -> bool:
-        return planned(ranks=ranks).forecast.fits
-
     with ExitStack() as stack:
         evaluator = stack.enter_context(_open_evaluator(config, inputs.formats.dtype, model, console))
-        opened = trainers.opened("sft", config, console, after_loss=after_loss, fits=fits)
+        opened = trainers.opened("sft", config, console, after_loss=after_loss, planned=planned)
         _, controller = stack.enter_context(opened)
         run = sft.SFTRun(folder, config.evaluate_every, config.checkpoint_every, config.keep_checkpoints, evaluator)
         plan = planned(ranks=controller.size)
@@ -242,18 +238,14 @@ def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Co
     sft_progress.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
     with console.progress(total, "steps", "sft") as bar:
         bar.advance(done, reused=True)
-        show = partial(sft_progress.report_step, bar, console, done + 1, total)
-        report = partial(_report, show, inputs.log_lines, run.folder.metrics())
+        lines = run.folder.metrics()
+
+        def report(line: dict[str, Any]) -> None:
+            sft_progress.report_step(bar, console, done + 1, total, line)
+            lines.append(line)
+            inputs.log_lines(lines)
+
         sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
-
-
-def _report(
-    show: Callable[[dict[str, Any]], None], log_lines: LogLines, lines: list[dict[str, Any]], line: dict[str, Any]
-) -> None:
-    """Show a step, and give trackers what they lack of the lines so far."""
-    show(line)
-    lines.append(line)
-    log_lines(lines)
 
 
 def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,18 +162,29 @@ def answerable(
         DataError: a problem is of a kind that cannot be graded, or none is left.
         EnvironmentFault: a problem asks for a program, and programs cannot be isolated on this machine.
     """
-    context = model.context
-    usable = []
+    usable = list(fitting(gradable(problems, grader, job), model, system, job))
+    require_usable(usable, job)
+    return usable
+
+
+def gradable(problems: Iterable[dict[str, Any]], grader: Grader, job: Job) -> Iterator[dict[str, Any]]:
+    """The problems whose ground truth can be read; the others are dropped as ``bad-gold``. Errors as ``answerable``."""
     for row in problems:
         grader.check(row)
         if fault := grader.fault(row):
             job.drops.row(row["id"], "bad-gold", {**row, "error": fault})
-        elif prompt_length(row, model, system) < context:
-            usable.append(row)
+        else:
+            yield row
+
+
+def fitting(problems: Iterable[dict[str, Any]], model: Model, system: str | None, job: Job) -> Iterator[dict[str, Any]]:
+    """The problems whose prompt leaves room in a model's context; the others are dropped as ``prompt-too-long``."""
+    context = model.context
+    for row in problems:
+        if prompt_length(row, model, system) < context:
+            yield row
         else:
             job.drops.row(row["id"], "prompt-too-long", row)
-    require_usable(usable, job)
-    return usable
 
 
 def require_usable(problems: Sequence[Mapping[str, Any]], job: Job) -> None:

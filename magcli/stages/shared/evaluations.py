@@ -21,8 +21,6 @@ from magcli.stages.shared import graders
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from magcli.console import Console
     from magcli.data.source import Rows, Source
     from magcli.evaluation.metrics import Key, Problem
@@ -223,7 +221,7 @@ class AnswerEquality:
     def __enter__(self) -> AnswerEquality:
         return self
 
-    def __exit__(self, _kind: type | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._grader is not None:
             self._grader.shutdown()
 

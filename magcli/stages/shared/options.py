@@ -378,6 +378,13 @@ def _json_or_text(value: str) -> Any:
         return value
 
 
+def check_page(option: str, page: Path | None) -> None:
+    """A file to write a page to; messages begin with the stage and the ``option``."""
+    if page is not None:
+        usage(page.suffix in (".html", ".htm"), f"{option} {page}: the file name must end in .html")
+        usage(not page.is_dir(), f"{option} {page} is a folder; name a file")
+
+
 def check_local_engine(stage: str, config: LocalEngineOptions) -> None:
     """An engine, its device and its number format."""
     check_device(stage, config.device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from magcli.data.values import all_rows
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.stages.shared.options import GraderOptions, TemplateOptions
-    from magcli.verify.grader import Grader
 
     Row = dict[str, Any]
 
@@ -85,7 +83,7 @@ def graded_problems(
     model = open_readable(name, config, system, job)
     problems = fitting(all_rows(rows), model, system, job)
     with graders.open_grader(grading, environment=environment) as grader:
-        return len(gradable(problems, grader, job))
+        return sum(1 for _ in engines.gradable(problems, grader, job))
 
 
 def fitting(problems: Sequence[Row], model: Model | None, system: Path | None, job: Job) -> list[Row]:
@@ -93,36 +91,6 @@ def fitting(problems: Sequence[Row], model: Model | None, system: Path | None, j
     if model is None:
         return list(problems)
     text = engines.system_text(system, model.thoughts)
-    usable = []
-    with _progress(problems, job) as rows:
-        for row in rows:
-            if engines.prompt_length(row, model, text) < model.context:
-                usable.append(row)
-            else:
-                job.drops.row(row["id"], "prompt-too-long", row)
-    return usable
-
-
-def gradable(problems: Sequence[Row], grader: Grader, job: Job) -> list[Row]:
-    """The problems whose ground truth can be read; the others are dropped as ``bad-gold``.
-
-    Raises:
-        DataError: a problem is of a kind that cannot be graded.
-        EnvironmentFault: a problem asks for a program, and programs cannot be isolated on this machine.
-    """
-    usable = []
-    for row in problems:
-        grader.check(row)
-        if fault := grader.fault(row):
-            job.drops.row(row["id"], "bad-gold", {**row, "error": fault})
-        else:
-            usable.append(row)
-    return usable
-
-
-@contextmanager
-def _progress(problems: Sequence[Row], job: Job) -> Iterator[Iterator[Row]]:
-    """The problems, counted in a progress bar."""
     with job.console.progress(len(problems), "rows", job.stage) as bar:
 
         def counted() -> Iterator[Row]:
@@ -130,4 +98,4 @@ def _progress(problems: Sequence[Row], job: Job) -> Iterator[Iterator[Row]]:
                 yield row
                 bar.advance()
 
-        yield counted()
+        return list(engines.fitting(counted(), model, text, job))

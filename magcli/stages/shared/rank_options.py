@@ -93,12 +93,13 @@ class RankOptions(options.TemplateOptions):
 
 
 def check_training(stage: str, config: RankOptions) -> None:
-    """A device, a model on this machine or the hub, and trackers whose packages are installed."""
+    """A device, a model on this machine or the hub, trackers whose packages are installed, and a chat template."""
     options.check_device(stage, config.device)
     usage(bool(config.model), f"{stage}: --model is missing: a local folder or a hub id")
     usage(not is_url(config.model), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
     for tracker in config.track:
         require_tracker(stage, tracker)
+    options.check_template(stage, config)
 
 
 def check(stage: str, config: RankOptions, *, others: int = 0) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
     from magcli.run.rundir import RunDir
+    from magcli.stages.shared.forecast import Planned
     from magcli.train.rank_group import ClusterRanks
 
 
@@ -44,7 +45,7 @@ def opened(
     *,
     beside: Sequence[Demand] = (),
     after_loss: bool = False,
-    fits: Callable[[int], bool] = lambda ranks: True,
+    planned: Callable[..., Planned] | None = None,
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The cluster of a run and the controller of its ranks, for the duration of the block.
 
@@ -52,7 +53,7 @@ def opened(
     started later, and they leave room for it.
 
     ``after_loss``: ranks were lost, perhaps with their node. The run then waits for another node instead of being
-    refused, and goes on with fewer ranks if none comes and the model ``fits`` them.
+    refused, and goes on with fewer ranks if none comes and the run ``planned`` for that many ``ranks`` fits them.
 
     Raises:
         UsageError: there are more ranks than GPUs of this machine.
@@ -71,7 +72,8 @@ def opened(
         if cluster.is_local:
             _check_cards(stage, config)
         elif after_loss:
-            number = _ranks_after_loss(stage, config, cluster, console, beside, fits)
+            assert planned is not None
+            number = _ranks_after_loss(stage, config, cluster, console, beside, planned)
             room = Room(beside, REPLACEMENT_SECONDS)  # Ray may not know yet that a node is gone
         ranks = _cluster_ranks(stage, config, number, cluster, console, room)
         try:
@@ -86,7 +88,7 @@ def _ranks_after_loss(
     cluster: Cluster,
     console: Console,
     beside: Sequence[Demand],
-    fits: Callable[[int], bool],
+    planned: Callable[..., Planned],
 ) -> int:
     """How many ranks to go on with: all as soon as there is room, or after two minutes as many as there is room for."""
     resources = rank_resources(config.device)
@@ -98,7 +100,9 @@ def _ranks_after_loss(
             return config.trainers
         now = time.monotonic()
         waited_enough = now > start + REPLACEMENT_SECONDS
-        fewer = _largest_size(config, places, fits) if waited_enough else 0
+        fewer = 0
+        if waited_enough:
+            fewer = _largest_size(config, places, lambda ranks: planned(ranks=ranks).forecast.fits)
         if fewer:
             console.warn(
                 f"{stage}: going on with {fewer} of {config.trainers} trainer ranks; to use all of them when there are "

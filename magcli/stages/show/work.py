@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from magcli.console import put
 from magcli.data import condition, manifest, selection
 from magcli.data.jsonl import Style, to_lines
-from magcli.data.selection import first
 from magcli.data.statistics import ColumnStatistics
 from magcli.data.values import readable_rows
 from magcli.errors import DataError
@@ -91,7 +90,7 @@ def _show_statistics(rows: Rows, schema: pa.Schema, job: Job) -> None:
 
 def _print_lines(config: Config, rows: Rows) -> None:
     """Print the rows as JSON lines."""
-    shown = first(rows, config.limit, to_end=True) if config.limit else rows
+    shown = selection.first(rows, config.limit, to_end=True) if config.limit else rows
     for batch in shown:
         for line in to_lines(batch, Style()):
             put(line + "\n")

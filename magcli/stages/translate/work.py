@@ -24,7 +24,7 @@ from magcli.curate.translation import (
 from magcli.data.schema import extend_schema
 from magcli.errors import DataError, PromptRefused
 from magcli.generate.types import Sampling, sample_seed
-from magcli.run.each_row import each_row
+from magcli.run.each_row import each_row, nothing_to_close
 from magcli.stages.shared import engines, tables, templates
 from magcli.stages.translate import Config, reads
 from magcli.verify.language import MIXED, UNDECIDED, identify
@@ -82,13 +82,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         changed = await _translate(config, row, choice, generator)
         return {**row, "language": _language_of(row), **changed}
 
-    def finished() -> int:
-        return generator.num_finished if generator else 0
-
-    async def close() -> None:
-        if generator:
-            await generator.close()
-
+    close = generator.close if generator else nothing_to_close
+    completions = (lambda: generator.num_finished) if generator else None
     size = MAX_UNIT
     if config.fraction:  # a unit has about one row to translate
         rows_a_selected = max(1, int(1 / config.fraction))
@@ -102,17 +97,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         size=size,
         window=2 * config.num_slots,
         unit="problems",
-        completions=finished if generator else None,
+        completions=completions,
     )
 
 
 def _with_texts_of(config: Config, table: Path, rows: Rows, choice: LanguageChoice, job: Job) -> Rows:
     """The rows with the translations of a table, by ids or by row numbers."""
-
-    def warn(text: str) -> None:
-        job.console.warn(f"translate: {text}")
-
-    texts = read_translations(table, config.by, config.languages, warn)
+    texts = read_translations(table, config.by, config.languages, lambda text: job.console.warn(f"translate: {text}"))
     if config.by != "id":
         rows = _complete(rows, job)
     return with_translations(rows, texts, config.by, choice)
