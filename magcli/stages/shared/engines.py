@@ -41,6 +41,7 @@ def open_engine(
     ``expected`` is what will be sampled, by default each row as often as the options say, if they do.
     """
     if job.whole is not None and job.whole.open_engine is not None:
+        # The driver has opened the engines and resolved ``auto``.
         job.record(job.whole.chosen, unfinished)
         shared: Generator = job.whole.open_engine()
         return shared
@@ -66,6 +67,7 @@ def spec_of(model: Model, config: LocalEngineOptions, dtype: DType, expected: Se
         config.num_slots,
         config.deterministic,
         config.device,
+        # A stage that samples has the card to itself.
         gpu_memory=config.gpu_memory or ALONE,
         tensor_parallel=config.tensor_parallel,
         eager=starts_eager(config.vllm_eager, expected, slots=config.num_slots),
@@ -101,6 +103,7 @@ def sampling_format(
     from magcli.model import compute
 
     compute.use_threads(model, config.num_slots)
+    # Deterministic engines compute in float32 alone.
     asked = "fp32" if config.deterministic else config.dtype
     chosen = job.choose({"dtype": asked}, lambda _: compute.choose(model, config.device, "sampling"), unfinished)
     return "bf16" if chosen["dtype"] == "bf16" else "fp32"
@@ -133,6 +136,7 @@ def model_identity(model: Model, system: Path | None, *, weights: bool = True) -
     ``weights`` False leaves a model's weights out, for training from scratch.
     """
     digests = system_identity(system)
+    # Of --chat-template; a model's own template is part of its folder's digest.
     if model.template.source:
         digests["chat_template_sha256"] = hashlib.sha256(model.template.source.encode()).hexdigest()
     if model.is_local:
@@ -143,6 +147,7 @@ def model_identity(model: Model, system: Path | None, *, weights: bool = True) -
 def teacher_identity(name: str) -> dict[str, Any]:
     """The digest of a local teacher; an empty name is none."""
     teacher = Model.open(name)
+    # An empty name is not local either.
     return {"teacher_sha256": teacher.digest} if teacher.is_local else {}
 
 

@@ -55,6 +55,7 @@ def environment_trial(config: GraderOptions, spec: str) -> Callable[[Mapping[str
         return None
 
     def attempt(row: Mapping[str, Any]) -> None:
+        # One process is enough for one row.
         with in_workers(spec, 1, graders.isolation(config.sandbox)[0]) as opened:
             failure = asyncio.run(failure_of(opened, row))
         usage(not failure, f"{failure}, on row {row.get('id', '1')}")

@@ -53,6 +53,7 @@ def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -
 
 def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str | None) -> int:
     """Tokens of the longest prompt, looked for among those with most characters."""
+    # Tokenizing all prompts would take long; the one with most tokens has hardly fewer characters than others.
     candidates = nlargest(CANDIDATES, rows, key=lambda row: len(str(row["prompt"])))
     return max((engines.prompt_length(row, model, system) for row in candidates), default=UNKNOWN_PROMPT)
 
@@ -73,10 +74,12 @@ def announce(plan_on: Callable[[Machine], Planned], config: Any, model: Model, c
     try:
         plan = plan_on(Machine.ask(config.device, config.card, planned=True))
     except EnvironmentFault as error:
+        # A hub id may be downloaded later; a folder that is there should be readable.
         if model.is_local:
             raise
         console.say(f"{stage}: dry run: memory is not checked: {error}", event="not-checked", reason=str(error))
         return
+    # The figures are shown even if the run is refused for them.
     console.say(plan.text(), event="plan")
     forecasts.show(plan.forecast, console)
     forecasts.warn_of_full_disk(plan.forecast, config.run, console)

@@ -34,6 +34,7 @@ LOOKED_AT_IN_PIPE = 64
 def record(form: ThoughtForm, job: Job, unfinished: Sequence[Notes] | None = None) -> None:
     """Record the form of a run's model; report it if it is not the recipe's; ``unfinished`` as in ``Job.choose``."""
     job.record({THOUGHTS: form.name}, unfinished)
+    # The usual form needs no mention.
     if form != THINK:
         job.console.say(f"{job.stage}: thoughts are in the form {form}", event=THOUGHTS, form=form.name)
 
@@ -75,6 +76,7 @@ def _form_name(option: str, sources: Sequence[Source]) -> str:
     name = AUTO
     for source in sources:
         for link in source.chain:
+            # Links are from the oldest stage to the newest.
             name = recorded_choice(link.config, THOUGHTS) or name
     return name
 
@@ -92,6 +94,7 @@ def _start(rows: Rows, number: int) -> tuple[list[pa.RecordBatch], Rows]:
         first.append(batch)
         if sum(part.num_rows for part in first) >= number:
             break
+    # ``rows`` is an iterator, which goes on after the batches that were taken.
     return first, chain(first, rows)
 
 
@@ -99,6 +102,8 @@ def _most_frequent(texts: Sequence[str]) -> tuple[str, str]:
     """The name of the form of most completions, the recipe's if none has thoughts, and the reason for a message."""
     counts = count_forms(texts)
     if not counts:
+        # Such as bare answers.
         return THINK.name, f"{THINK}, the recipe's form: the {len(texts):,} completions have no other"
+    # Of equal counts the form that is listed first.
     form = max(counts, key=lambda form: (counts[form], -FORMS.index(form)))
     return form.name, f"{form}: in {counts[form]:,} of {len(texts):,} completions"

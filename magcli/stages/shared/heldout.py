@@ -62,6 +62,7 @@ class HeldOut:
         graded = await self._graded(generator)
         problems = metrics.gather(chain.from_iterable(graded))
         estimates = {estimate.metric: estimate for estimate in metrics.estimate(problems, (), self.plan.seed)}
+        # The share of right samples, averaged over problems.
         accuracy = estimates["avg@n"]
         return {
             "accuracy": accuracy.value,
@@ -72,10 +73,12 @@ class HeldOut:
 
     async def _graded(self, generator: Generator) -> list[list[Row]]:
         """The graded samples of each problem; several problems are sampled at once."""
+        # Each problem that enters ``room`` samples this many at once, so that together they fill the slots.
         samples_at_once = min(self.plan.samples, self.slots)
         room = asyncio.Semaphore(self.slots // samples_at_once)
         work = [asyncio.create_task(self._graded_problem(generator, row, room)) for row in self.problems]
         try:
+            # After the first error the others go on, so they are cancelled below.
             return await asyncio.gather(*work)
         finally:
             for task in work:
@@ -87,6 +90,7 @@ class HeldOut:
             indices = range(first, min(first + self.slots, self.plan.samples))
             async with room:
                 samples += await sample_problem(generator, row, self.plan, indices)
+        # Accuracy counts right answers alone, by all tests of a program.
         rule = RewardRule(use_language=False, num_tests=ALL_TESTS, thoughts=generator.thoughts)
         rewards = await grade_samples(self.grader, row, samples, rule)
         return [
@@ -154,6 +158,7 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
     """
     columns = PROBLEM_COLUMNS[:1] if grader.is_custom else PROBLEM_COLUMNS
     source = tables.read_table(str(path), tables.PROBLEM_ROLES)
+    # Names of other tools become ours before the columns are required.
     new_of = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
     names = [new_of.get(name, name) for name in source.schema.names]
     fields = [field.with_name(name) for field, name in zip(source.schema, names, strict=True)]
@@ -167,6 +172,7 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
 
 
 def _checked(stage: str, row: Mapping[str, Any], number: int, path: Path, grader: Grader) -> Row:
+    # Row numbers serve where a table has no ids.
     problem = {**row, "id": str(row.get("id") or number)}
     unread = problem.pop(UNREAD, None) or ""
     fault = str(unread).partition("\t")[2]  # after the reason of a row that could not be read

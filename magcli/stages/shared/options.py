@@ -308,6 +308,7 @@ def check_engine(stage: str, config: EngineOptions) -> None:
         _check_server(stage, config)
     usage(is_server or config.engine != "server", f"{stage}: --engine server needs a URL as --model")
     check_template(stage, config)
+    # Numbers are ids of tokens in the model's own vocabulary.
     token_ids = [item for item in config.stop if item.isdecimal()]
     usage(not (is_server and token_ids), f"{stage}: --stop {','.join(token_ids)}: a server takes texts, not ids")
     check_local_engine(stage, config)
@@ -324,6 +325,7 @@ def _check_server(stage: str, config: EngineOptions) -> None:
 
 def check_template(stage: str, config: TemplateOptions) -> None:
     """A chat template that can be compiled, and variables of the form key=value."""
+    # A first part without "=" continues nothing.
     begins_with_key = not config.template_args or "=" in config.template_args[0]
     names = template_variables(config)
     are_names = all(name.isidentifier() for name in names)
@@ -338,6 +340,7 @@ def check_template(stage: str, config: TemplateOptions) -> None:
 def check_thoughts(stage: str, thoughts: str) -> None:
     """A form of thoughts that exists, or a well-formed one of the user's own."""
     try:
+        # Which form ``auto`` means is known only with the model or the rows.
         form_named(THINK.name if thoughts == AUTO else thoughts)
     except UsageError as error:
         raise UsageError(f"{stage}: {error}") from None
@@ -363,6 +366,7 @@ def template_variables(config: TemplateOptions) -> dict[str, Any]:
         if "=" in part or not pairs:
             pairs.append(part)
         else:
+            # The option's type has split the text at all commas, also at those within a value.
             pairs[-1] += f",{part}"
     variables = {}
     for pair in pairs:
@@ -397,6 +401,7 @@ def _is_address(url: str) -> bool:
     """Whether a URL names a host, and a port by its number if any."""
     try:
         parts = urlsplit(url)
+        # ``port`` raises for a number beyond 65535 or no number at all.
         return bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
@@ -414,6 +419,7 @@ def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
         EnvironmentFault: it is not installed.
     """
     if engine == "vllm":
+        # What makes a stage deterministic has another name in `rl`.
         asked = "--schedule sync" if stage == "rl" else "--deterministic"
         usage(not deterministic, f"{stage}: {asked} needs --engine torch")
         require_vllm()
@@ -444,6 +450,7 @@ def environment_judges(environment: str) -> bool:
 def check_length_penalty(prefix: str, config: RewardOptions) -> None:
     """A length penalty that fits, of the run or of one of its stages; messages begin with ``prefix``."""
     usage(
+        # The penalty grows between end - width and end; with end 0 there is none, whatever the width.
         0 <= config.penalty_width <= (config.penalty_end or config.penalty_width),
         f"{prefix}.penalty_width: {config.penalty_width} is not between 0 and penalty_end {config.penalty_end}",
     )

@@ -36,8 +36,10 @@ def open_readable(name: str, config: TemplateOptions, system: Path | None, job: 
     if model.is_local:
         require_json(model.folder)
     try:
+        # Both are read from files, so that they fail here if they cannot be read.
         _ = model.context, model.ends
     except EnvironmentFault as error:
+        # A tokenizer may still be put beside a configuration; other damage is refused.
         if model.is_local and not model.is_config_alone:
             raise
         _say_unchecked("prompts", str(error), job)
@@ -82,6 +84,7 @@ def graded_problems(
     """The number of problems that a stage can sample and grade; also those with a bad ground truth are dropped."""
     model = open_readable(name, config, system, job)
     problems = fitting(all_rows(rows), model, system, job)
+    # After the lengths, which need no worker processes.
     with graders.open_grader(grading, environment=environment) as grader:
         return sum(1 for _ in engines.gradable(problems, grader, job))
 
@@ -92,7 +95,7 @@ def fitting(problems: Sequence[Row], model: Model | None, system: Path | None, j
         return list(problems)
     text = engines.system_text(system, model.thoughts)
     with job.console.progress(len(problems), "rows", job.stage) as bar:
-
+        # A row is counted once the next one is asked for, when it is done.
         def counted() -> Iterator[Row]:
             for row in problems:
                 yield row

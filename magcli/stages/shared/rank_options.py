@@ -111,6 +111,7 @@ def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
     _refuse_torchrun(stage)
     size = config.fsdp_size
     usage(
+        # Copies of the weights are of equal size; one of a single rank would not be sharded.
         size == 0 or (size > 1 and config.trainers % size == 0),
         f"{stage}.fsdp_size: {size} must be 2 or more and divide the {config.trainers} ranks of --trainers",
     )
@@ -119,6 +120,7 @@ def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
         least == 0 or 2 <= least <= config.trainers,
         f"{stage}.min_trainers: {least} must be 2 or more and at most the {config.trainers} ranks of --trainers",
     )
+    # A single rank is in the process of the command.
     needs_ray = others > 0 or config.trainers > 1
     usage(needs_ray or not config.cluster, f"{stage}: --cluster has nothing to place; add --trainers 2 or more")
     alone = config.trainers == 1
@@ -142,6 +144,7 @@ def check_attention(stage: str, config: RankOptions) -> None:
 
 def _refuse_torchrun(stage: str) -> None:
     """Refuse to be one of several processes that torchrun has started: they would all be the same run."""
+    # Set by torchrun for each process that it starts.
     size = os.environ.get("WORLD_SIZE", "")
     is_one_of_several = "RANK" in os.environ and size.isdigit() and int(size) > 1
     text = f"{stage}: magcli starts its trainer ranks itself: leave torchrun out and give --trainers {size}"

@@ -63,8 +63,10 @@ def with_date(
         tokenizer = model.tokenizer
     except EnvironmentFault:
         return model  # the stage that opens the model says what is wrong; a processor may have the template
+    # The function by which templates print the date; its use makes prompts differ from day to day.
     if "strftime_now" in str(tokenizer.chat_template):
         model = model.with_template(replace(model.template, date=_date(job, unfinished, date)))
+    # None is magcli's own system prompt.
     if system is None or system != NO_SYSTEM:
         say_where_system_goes(model.tokenizer, job)
     return model
@@ -74,6 +76,7 @@ def _date(job: Job, unfinished: Sequence[Notes] | None, date: str) -> str:
     def today(_option: str) -> tuple[str, str]:
         return datetime.date.today().isoformat(), "the chat template prints it"
 
+    # As an option left to ``auto``: a resumed run keeps its date.
     return job.choose({"date": date or "auto"}, today, unfinished)["date"]
 
 

@@ -68,6 +68,7 @@ def opened(
                 cluster.check_room(beside)
             yield cluster, RankController(OneProcess(config.device))
             return
+        # Several ranks are all under Ray, none in this process.
         number, room = config.trainers, Room(beside)
         if cluster.is_local:
             _check_cards(stage, config)
@@ -95,6 +96,7 @@ def _ranks_after_loss(
     start = time.monotonic()
     next_message = start + MESSAGE_SECONDS
     while True:
+        # Counted anew each time, as nodes come and go.
         places = cluster.places_for(resources, beside=beside)
         if places >= config.trainers:
             return config.trainers
@@ -119,9 +121,11 @@ def _ranks_after_loss(
 
 def _largest_size(config: RankOptions, places: int, fits: Callable[[int], bool]) -> int:
     """The most ranks that there is room for and that the model fits, a multiple of --fsdp-size; 0 for none."""
+    # Each copy of the weights needs its whole number of ranks.
     step = config.fsdp_size or 1
     least = config.min_trainers or max(step, 2)
     most = places - places % step
+    # Fewer ranks have larger shards, which may not fit.
     for ranks in range(most, least - 1, -step):
         if fits(ranks):
             return ranks
@@ -185,6 +189,7 @@ def _cluster_ranks(
 
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
+        # The processes of a local Ray share this machine's cores.
         num_beside = sum(demand.number for demand in room.beside)
         threads = share_threads(torch.get_num_threads(), number, num_beside)
     setup = RankSetup(config.device, threads, config.fsdp_size)
@@ -213,10 +218,12 @@ def again_when_lost(stage: str, train: Callable[[bool], None], folder: RunDir, c
     while True:
         sweep()
         try:
+            # Returns only at the end of the run.
             train(losses_in_a_row > 0)
             return
         except RanksLost as lost:
             lines = len(folder.metrics())
+            # A line of metrics since the last loss means that the run gets on.
             losses_in_a_row = 1 if lines > lines_before else losses_in_a_row + 1
             lines_before = lines
             if losses_in_a_row > MAX_LOSSES:

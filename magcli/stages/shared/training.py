@@ -56,6 +56,7 @@ def resolve_formats(
     if folder.finished:
         return formats.formats_of(_formats_of_finished(folder, asked, job))
     if exact:
+        # Only what is left to ``auto``: a format that the user names stays.
         asked = formats.float32_for_auto(asked)
     chosen = job.choose(asked, lambda option: formats.spelled(option, model, config.device), [folder])
     return formats.formats_of(chosen)
@@ -67,6 +68,7 @@ def _formats_of_finished(folder: RunDir, asked: dict[str, str], job: Job) -> dic
     for option, value in asked.items():
         text = f"{folder.path} holds a run with {option} {used[option]!r} (now {value!r})"
         usage(not formats.contradicts(value, used[option]), text)
+    # The history of the output names them, although nothing is trained.
     job.chosen |= used
     return used
 
@@ -101,10 +103,13 @@ def sharded_model(
     Of several ranks each reads its own slices of the files, if the model can be read so.
     """
     computes = {"bf16": plan.bf16, "checkpoint_activations": plan.recomputes}
+    # Random weights have no files, and must be the same on all ranks.
     if ranks.size > 1 and not from_scratch:
+        # None if the model's files cannot be read in slices.
         sharded = load_shards(model, ranks, **computes, attention=plan.attention)
         if sharded is not None:
             return sharded
+    # Weights that are trained are float32 masters; only a frozen base may be bf16.
     dtype = torch.bfloat16 if plan.bf16_base else torch.float32
     weights = model.load(dtype=dtype, device=str(ranks.device), from_scratch=from_scratch, seed=seed)
     use_packed_attention(weights, plan.attention)
@@ -137,6 +142,7 @@ def run_folder(stage: str, config: Any, job: Job, lengths: Sequence[str]) -> Ite
 
     Open it after the last row was read: only then is the digest of a pipe known.
     """
+    # Formats are resolved in the folder: ``auto`` on another machine may mean another one.
     settings = {key: value for key, value in job.settings.items() if key not in formats.SPELLINGS}
     wanted = {**settings, "inputs": [source.sha256 for source in job.sources]}
     with RunDir.open(config.run, stage, wanted, restart=job.restart, lengths=lengths) as folder:
