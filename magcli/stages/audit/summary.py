@@ -92,6 +92,7 @@ class Summary:
     @property
     def facts(self) -> list[str]:
         """What was read, a sentence each."""
+        # The first part of a group's key is its step.
         steps = len({rollout.group[0] for rollout in self.rollouts})
         counts = {"rollout": len(self.rollouts), "group": len(self.group_numbers), "step": steps}
         sizes = []
@@ -116,6 +117,7 @@ class Summary:
 
 def of(rollouts: Sequence[Rollout], basis: Basis) -> Summary:
     """The summary of rollouts whose findings are known."""
+    # Numbered in the order of the dump.
     numbers = {members[0].group: number for number, members in enumerate(grouped(rollouts))}
     return Summary(rollouts, [_finding(name, rollouts) for name in NAMES], numbers, basis)
 
@@ -134,6 +136,7 @@ def _finding(name: str, rollouts: Sequence[Rollout]) -> Finding:
         checked[group] += 1
         if is_affected:
             affected[group] += 1
+            # One of each group, so that a single bad problem does not fill the page.
             examples.setdefault(group, number)
     shown = list(examples.values())[:MAX_SHOWN]
     share, low, high = accuracy_interval(affected, checked) if checked else (0.0, 0.0, 0.0)
@@ -158,6 +161,7 @@ def _rows_at(batches: Sequence[pa.RecordBatch], wanted: Sequence[int]) -> dict[i
     for batch in batches:
         for number in wanted:
             if start <= number < start + batch.num_rows:
+                # Only these rows become Python values, not whole batches.
                 (rows[number],) = to_rows(batch.slice(number - start, 1))
         start += batch.num_rows
     return rows

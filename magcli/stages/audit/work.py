@@ -87,8 +87,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     form, rows = forms.form_of_rows(config.thoughts, rows, job)
     rule = RewardRule(use_language=False, thoughts=form)
     with graders.open_grader(config) as grader:
+        # Held in memory: groups may lie anywhere in the dump.
         batches = list(_measured(dump, rows, job, grader, rule))
         rollouts = list(chain.from_iterable(_rollouts(dump, batch) for batch in batches))
+        # Within the block: equal answers are told by the grader's workers.
         basis = find_all(rollouts, grader.equal, config.right_from)
     result = summary.of(rollouts, basis)
     start = 0
@@ -119,6 +121,7 @@ async def _measure(
     """Some rows, and the columns to add to them."""
     rows = to_rows(part)
     rewards = await asyncio.gather(*(_graded(dump, grader, rule, row) for row in rows))
+    # Languages and n-grams take a while, in which the loop must serve the grader.
     measured = await asyncio.to_thread(lambda: [_measures(dump, rule, row) for row in rows])
     verdicts = columns(rewards)
     values = pa.RecordBatch.from_pylist(measured, schema=MEASURED)
@@ -166,6 +169,7 @@ def _rollout(dump: Dump, row: dict[str, Any]) -> Rollout:
     text = str(row["completion"]).encode("utf-8", "surrogatepass")
     return Rollout(
         group=dump.group(row),
+        # 16 bytes are enough to tell all texts apart, and many texts would not fit into memory.
         text=hashlib.blake2b(text, digest_size=16).digest(),
         reward=row["trainer_reward"],
         said_right=row["trainer_right"],
@@ -189,6 +193,7 @@ def _with_findings(
         for name in summary.NAMES:
             row[f"audit_{name}"] = rollout.findings.get(name)
         rows.append(row)
+    # In place of what was measured: the limit of rewards is known only now.
     right = pa.array([rollout.said_right for rollout in rollouts], pa.bool_())
     position = batch.schema.get_field_index("trainer_right")
     judged = batch.set_column(position, batch.schema.field(position), right)

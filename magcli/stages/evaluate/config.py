@@ -87,11 +87,14 @@ def check(config: Config) -> None:
     _check_cluster(config)
     usage(not (config.compare and config.anywhere), "evaluate: --anywhere does not apply to --compare; omit one")
     usage(config.compare or config.markdown is None, "evaluate: --markdown requires --compare")
+    # A suite needs a model, which ``check_engine`` asks for.
     if config.model or config.suite:
         options.check_engine("evaluate", config)
         if config.before:
+            # The same engine must be able to run the other model too.
             options.check_engine("evaluate", baseline(config))
         for suite in load(config.suite):
+            # The values of a suite's own file.
             check_bounds(f"evaluate: suite {suite.name}", sampling_options(config, suite))
 
 
@@ -105,6 +108,7 @@ def _check_cluster(config: Config) -> None:
 
 def sampling_options(config: Config, suite: Suite | None = None) -> options.SamplingOptions:
     """How the problems of a suite, or of a table, are sampled: the command's options, else the suite's."""
+    # Of a table; a suite has its own.
     default = options.SamplingOptions(samples=4, temperature=0.7)
     system = config.system
     if suite is not None:
@@ -127,6 +131,7 @@ def baseline(config: Config) -> Config:
     """The options that evaluate the --before model; its completions are stored next to the model's."""
     path = config.completions
     if path is not None:
+        # Never in the place of the other model's, which has other samples.
         path = path / "before" if config.suite else path.with_name(f"before-{path.name}")
     return replace(config, model=config.before, before="", completions=path)
 
@@ -135,6 +140,7 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
     """The stored completions, or the Markdown of a comparison."""
     if config.completions is None:
         return () if config.markdown is None else (config.markdown,)
+    # A table of problems has one task without a name.
     names = [suite.name for suite in load(config.suite)] if config.suite else [""]
     roots: list[Path | None] = [config.completions]
     if config.before:

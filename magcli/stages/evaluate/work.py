@@ -69,6 +69,7 @@ def settings(config: Config) -> dict[str, Any]:
         before = templates.open_model(config.before, config)
         identity["before"] = engines.model_identity(before, config.system)
         if not before.is_local:
+            # Without a digest the name has to do.
             identity["before"] = {"model": config.before} | identity["before"]
     if config.against and is_suite_folder(config.against):
         paths = sorted(config.against.glob("*.arrow"))
@@ -109,6 +110,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         tasks, ours = _evaluated(config, batches, job, equality)
         estimates_of: dict[str, list[Estimate]] = {}
         for suite, problems in ours.items():
+            # Within the block: merging answers starts workers.
             estimates_of[suite] = _estimated(suite, problems, theirs.get(suite), config, equality)
 
     report_skipped_ks(ours, config.ks, job)
@@ -168,6 +170,7 @@ def _check_against(config: Config, problems: Iterable[pa.RecordBatch]) -> None:
     """
     if config.against is None:
         return
+    # A table of problems may have a column of suites.
     wanted = {suite.name for suite in load(config.suite)} or _suites_in(problems)
     names = sorted(wanted) if is_suite_folder(config.against) else [""]
     for suite in names:
@@ -212,6 +215,7 @@ def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equalit
     evaluated: dict[str, list[Problem]] = {}
     for part in parts:
         for suite, problems in by_suite(part, job).items():
+            # Merged after the verdicts are chosen: only wrong answers are compared.
             evaluated[suite] = equality.merge(_judged(problems, config), config.ks)
     return tasks, evaluated
 
@@ -223,6 +227,7 @@ def _judged(problems: list[Problem], config: Config) -> list[Problem]:
 
 def _baseline(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
     """Evaluate the --before model; rows that it drops are not counted twice."""
+    # Journals are named by the output, and the two models need two.
     output = f"{job.output}.before" if job.output not in (None, "-") else None
     apart = replace(job, drops=Drops(keep=False), output=output)
     return _evaluated(baseline(config), rows, apart, equality)
@@ -265,6 +270,7 @@ def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
 
 def _value_text(estimate: Estimate) -> str:
     """A value with its interval, of a difference with signs; an interval of a single problem is not a number."""
+    # Format spec: show the sign of positive numbers too.
     sign = "+" if "difference" in estimate.metric else ""
     factor = scale(estimate.metric)
     value = f"{factor * estimate.value:{sign}.1f}"
@@ -286,6 +292,7 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
     with AnswerEquality(config) as equality:
         sides = sides_of(job.sources, config.ks, config.seed, equality, job.console, stage="evaluate")
     for side in sides:
+        # A suite without a name leaves a space.
         by_name = {f"{side.name} {suite}".rstrip(): problems for suite, problems in side.problems.items()}
         report_skipped_ks(by_name, config.ks, job)
     rows = metrics.compare(sides, config.ks, config.seed)

@@ -79,6 +79,7 @@ def reads(config: Config) -> tuple[str, ...] | None:
 
 def defaults(config: Config) -> dict[str, Any]:
     """How the run samples and grades."""
+    # Flags and the recipe take precedence over these.
     return run_options.options_of_run(config.run)
 
 

@@ -211,8 +211,10 @@ def defaults(config: Config) -> dict[str, Any]:
         earlier = options_of_replayed(config.replay)
         values |= earlier
         if config.loss != earlier.get("loss", MAGISTRAL):
+            # Another loss than the run's brings its own values in place of the recorded ones.
             values |= {**WITH_LOSS, **_defaults_of_loss(config.loss)}
     if config.teacher:
+        # Each token has an advantage of its own, so groups of equal outcomes teach too.
         values["diverse_by"] = "none"
     return values
 
@@ -265,9 +267,11 @@ def _check_replay(config: Config, replayed: Path) -> None:
         usage(not value, f"rl: --replay samples and grades nothing: leave --{option} out")
     earlier = options_of_replayed(replayed)
     for option in ("reward", "environment"):
+        # What the run had may be named again, as in a recipe of both.
         is_stored = getattr(config, option) in ("", earlier.get(option, ""))
         again = f"magcli grade ROLLOUTS --{option} ... -o AGAIN, with the table of its run's -o, and --replay AGAIN"
         usage(is_stored, f"rl: --replay trains on the stored rewards: leave --{option} out, or grade again: {again}")
+    # A table without a history does not say it.
     of_run = earlier.get("n_batch", config.n_batch)
     usage(config.n_batch == of_run, f"rl: --replay takes the batches of its run: leave --n-batch out (it had {of_run})")
     rank_options.check("rl", config)
@@ -277,6 +281,7 @@ def _check_engine(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     on_gpu = config.device.startswith("cuda") or bool(config.card)  # a planned card, for a forecast
+    # An engine in a process of its own samples during updates, so it never sleeps.
     may_have_vllm = on_gpu and not config.generators and config.engine != "torch"
     usage(config.vllm_sleep != "yes" or may_have_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)
@@ -295,8 +300,10 @@ def _check_split(config: Config, *, exact: bool) -> None:
     device = config.generator_devices[0] if config.generator_devices else config.device
     ranks = config.tensor_parallel
     parallel.check_ranks("rl", ranks, engine=config.engine, device=device, deterministic=exact, model=config.model)
+    # A cluster's GPUs are counted when it is joined.
     on_this_machine = not config.generators or address_for(config.cluster) == LOCAL
     if on_this_machine and not config.generator_devices:
+        # Generators take any free GPUs, the trainer's process those from its own device on.
         first = "cuda" if config.generators and device.startswith("cuda") else device
         parallel.check_cards("rl", ranks, first)
 
@@ -314,6 +321,7 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
         usage(are_distinct and are_whole, f"{text} {','.join(devices)}")
         usage("cpu" not in devices, f"{text} CPUs beside GPUs")
         most = generators * ranks
+    # Devices are dealt to the generators in turn, so surplus ones would be idle.
     text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {most}"
     usage(len(devices) <= most, text)
 
@@ -329,14 +337,17 @@ def _check_broadcast(asked: Processes) -> None:
     """Devices between which weights can be broadcast."""
     source = asked.source
     for target in asked.targets:
+        # NCCL connects GPUs, gloo CPUs.
         same_type = target.partition(":")[0] == source.partition(":")[0]
         usage(same_type, f"rl: {source} cannot broadcast to {target}; use --transfer file")
+        # Two processes may share the CPU, but NCCL refuses two on one GPU.
         distinct = target.startswith("cpu") or gpu_number(target) != gpu_number(source)
         usage(distinct, f"rl: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
 
 
 def _check_sizes(prefix: str, config: Config) -> None:
     """Refuse invalid batches, lengths and rates, of the run or of one of its stages."""
+    # Once more for a stage of the run, whose values ``resolve`` has not seen.
     check_bounds(prefix, config)
     run_sizes.check(prefix, config)
     options.check_length_penalty(prefix, config)
@@ -349,6 +360,7 @@ def _check_stages(config: Config) -> None:
         _check_band(prefix, stage)
         _check_sizes(prefix, run_sizes.options_in(stage, config))
         usage(
+            # The rule counts groups that are dropped as all-correct.
             stage.until != "data-easy" or config.diverse_by == "outcome",
             f"{prefix}.until: all-correct groups are not counted with diverse_by '{config.diverse_by}'",
         )

@@ -61,6 +61,7 @@ def _replay_all(inputs: Inputs, plan: RunPlan, controller: RankController) -> No
     assert config.replay is not None
     trainer = build_trainer(config, model, plan, controller)
     trainer.is_replay = True
+    # A disk that cannot take the model is found before the training, not after it.
     controller.try_saving(folder.model)
     with closing(Ledger(folder.ledger)) as ledger:
         checkpointing = build_checkpointing(inputs, ledger, model, evaluates=False)
@@ -82,7 +83,9 @@ def check_stored(config: Config, model: Model) -> Extent:
     extent = stored.check(config.group_size, config.diverse_by)
     if extent.updates < config.updates:
         raise DataError(f"rl: {config.replay} has {extent.updates} updates to replay, not --updates {config.updates}")
+    # A larger id would index outside the embedding.
     size = int(model.text_config.vocab_size)
+    # Ids within the vocabulary may still be those of another tokenizer.
     first = next(stored.updates()).groups[0]
     if extent.largest_id >= size or not _has_text(model, first):
         raise DataError(
@@ -99,6 +102,7 @@ def _has_text(model: Model, group: Group) -> bool:
         if text:
             has_text = True
             decoded = model.tokenizer.decode([*rollout.prompt, *rollout.tokens])
+            # One match is enough; not each text comes back exactly from its tokens.
             if text in decoded:
                 return True
     return not has_text  # without any text there is nothing to compare

@@ -82,8 +82,10 @@ async def opened_engine(
     if engines.number:
         assert cluster is not None
         opened = fleet = await _open_fleet(plan, model, cluster, console)
+        # Else the weights go through this process, or a file.
         trainer.sends_to = fleet if engines.ranks_send else None
     else:
+        # As the first and only engine.
         spec = spec_of(plan, model).placed(engines.devices, 0)
         if engines.on_base_of_trainer:
             warn_of_embedded(spec.device, console)
@@ -141,6 +143,7 @@ def spec_of(plan: RunPlan, model: Model) -> Spec:
     """The engine of each generator of a plan."""
     engines = plan.engines
     threads = _share_threads(plan.trainer.ranks, engines.number)
+    # ``Fleet`` gives each generator its own from the list.
     device = engines.devices[0]
     if engines.elsewhere and device.startswith("cuda"):
         device = "cuda"  # the GPU that Ray gives it

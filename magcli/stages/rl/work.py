@@ -90,6 +90,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     for pool in usable:
         engines.require_usable(pool, job)
 
+    # Made to be checked: it refuses a stage whose band has no problem.
     stage_curriculum(config, usable)
     say_pool(config, usable[0], job.console)
     if model is None:
@@ -144,10 +145,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     problems = all_rows(rows)
     with training.run_folder("rl", config, job, ["updates"]) as folder:
         source = Source("rl", folder.path, as_json(config), partial(samples_of, folder.path))
+        # Read before trackers are opened, which then go on with their own runs.
         is_resumed = bool(folder.metrics())
         with open_trackers(config.track, source, job.console, resumed=is_resumed) as log_lines:
             formats = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
             needs = reads(config)
+            # A replay has no problems.
             pools = [] if needs is None else [problems, *stage_rows(config.stage, needs, job)]
             tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
             if folder.finished:
@@ -155,6 +158,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             else:
                 say_pool(config, problems, job.console)
                 inputs = Inputs(config, model, formats, pools, job, folder, log_lines)
+                # Called again with the same inputs when ranks are lost.
                 train_once = _train if config.replay is None else train_replay
                 trainers.again_when_lost("rl", partial(train_once, inputs), folder, job.console)
         assert job.schema is not None
@@ -174,6 +178,7 @@ def _rollouts(columns: pa.Schema, pools: Sequence[Sequence[Row]], folder: RunDir
     by_id: dict[str, Row] = {}
     for pool in reversed(pools):  # of equal ids the run's own problem, which comes last
         by_id |= {row["id"]: row for row in pool}
+    # One by one, as all rollouts may not fit into memory.
     for path in RolloutStore(folder.path).tables():
         for batch in table.read(str(path)).rows:
             yield with_problems(batch, by_id, columns)
@@ -214,6 +219,7 @@ async def _loop(parts: Parts, repeated: RepeatedUpdate | None, display: Display)
     """Generate and train; returns why the run ended early, or None."""
     trainer, checkpointing = parts.trainer, parts.checkpointing
     async with parts.opened_engine as engine, parts.around.opened_verifiers as verifiers:
+        # A fresh engine has the initial weights already, but no adapters.
         if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, inline)
             if repeated:
@@ -232,6 +238,7 @@ def _check_plan(plan: RunPlan, folder: RunDir, console: Console) -> None:
     plans.check(plan.forecast, folder.path, console)
     folder.note("micro_tokens", str(plan.trainer.micro_tokens))
     if plan.engines.by_file:
+        # Bytes in float32.
         weights = 4 * plan.forecast.plan.training.shape.parameters
         forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
 
@@ -254,6 +261,7 @@ def _surroundings(inputs: Inputs, machine: Machine, after_loss: bool) -> Iterato
         model = templates.with_date(inputs.model, job, notes, system=config.system)
         forms.record(model.thoughts, job, notes)
         system = engines.system_text(config.system, model.thoughts)
+        # By the prompts as they are rendered, with date and form of thoughts.
         pools = [engines.answerable(pool, model, system, grader, job) for pool in inputs.problems]
         curriculum = stage_curriculum(config, pools)
         environment = _entered_environment(config, model, stack)
@@ -300,6 +308,7 @@ def _entered_environment(config: Config, model: Model, stack: ExitStack) -> Envi
     if not config.environment:
         return None
     environment = stack.enter_context(environments.open_environment(config, config.environment))
+    # Before anything is sampled: not each chat template has a place for what an environment says.
     environments.turn_renderer(model, config.system).check(environment.terms.roles)
     return environment
 

@@ -106,6 +106,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     else:
         examples = list(_examples(config, model, rows, job.schema, job, where))
         _require_examples(examples, job, where)
+        # Rows, not examples: a conversation may have several.
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
         longest = max((len(example.tokens) for example in examples), default=0)
@@ -132,6 +133,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     earlier = "" if job.restart else training.recorded(config.run, "date")
     opened = templates.open_model(config.model, config)
+    # A resumed run renders its prompts with the date of its start.
     model = templates.with_date(opened, job, [], system=config.system, date=earlier)
     forms.record(model.thoughts, job, [])
     assert job.schema is not None
@@ -161,6 +163,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             inputs = Inputs(config, model, formats, examples, held_out, step_tokens, folder, log_lines)
             train = partial(_train, inputs, job.console)
             trainers.again_when_lost("sft", train, folder, job.console)
+        # Read back from the folder, with the steps of earlier processes.
         lines = [{name: line.get(name) for name in ("step", *METRICS)} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
@@ -194,6 +197,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         Stopped: several steps in a row had no finite gradient.
     """
     config, model, folder = inputs.config, inputs.model, inputs.folder
+    # Micro-batches are not smaller than this.
     longest = max(len(example.tokens) for example in inputs.examples)
     planned = partial(
         RunPlan.of,
@@ -205,6 +209,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         step_tokens=inputs.step_tokens,
     )
     with ExitStack() as stack:
+        # Before the ranks start: it refuses problems that cannot be graded.
         evaluator = stack.enter_context(_open_evaluator(config, inputs.formats.dtype, model, console))
         opened = trainers.opened("sft", config, console, after_loss=after_loss, planned=planned)
         _, controller = stack.enter_context(opened)
@@ -220,6 +225,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         run.resume(trainer)
         _run_steps(trainer, run, inputs, console)
     if trainer.best_step:
+        # Of losses the trainer keeps the negative: more is better.
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
         console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
     console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
@@ -266,11 +272,13 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
             for sequence in sequences:
+                # An id beyond the embedding would fail in the middle of training.
                 check_vocabulary(sequence.tokens, vocabulary_size)
             weight = _weight(row)
             if weight is None:
                 job.drops.row(str(row.get("id", "")), "no-weight", row)
                 continue
+            # All or nothing: the examples of a conversation are parts of one.
             if any(len(sequence.tokens) > longest for sequence in sequences):
                 job.drops.row(str(row.get("id", "")), "too-long", row)
                 continue
@@ -342,6 +350,7 @@ async def _accuracy(
 ) -> dict[str, float | None]:
     """The accuracy of the model in a folder, which the run's engine loads for it."""
     spec = Spec(
+        # With the form of thoughts of the run: the saved model's own may be taken for another.
         Model.open(folder, replace(model.template, thoughts=model.thoughts.name)),
         config.engine,
         dtype,
@@ -360,10 +369,12 @@ async def _accuracy(
 def _make_trainer(inputs: Inputs, plan: RunPlan, controller: RankController) -> SFTTrainer:
     """The weights to train, over all ranks, and the schedule of steps."""
     config, examples, step_tokens = inputs.config, inputs.examples, inputs.step_tokens
+    # A step smaller than a micro-batch has fewer rows.
     use_threads(inputs.model, min(plan.trainer.micro_tokens, step_tokens))
     controller.open(_open_state(config, inputs.model, plan.trainer), bf16=plan.trainer.bf16)
     lengths = [len(example.tokens) for example in examples]
     steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=step_tokens, seed=config.seed)
+    # 0 is no limit.
     steps = steps[: config.max_steps or None]
     return sft.SFTTrainer(
         controller,
@@ -385,6 +396,7 @@ def _open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         sharded = training.sharded_model(plan, model, ranks, from_scratch=config.from_scratch, seed=config.seed)
         sharded.train()
+        # After the weights are loaded, which may draw random numbers.
         optim.seed_all(config.seed)
         original = None
         if ranks.rank == 0:  # the rank that writes the model
@@ -394,6 +406,7 @@ def _open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
             sharded,
             optim.adamw(
                 sharded.model,
+                # The schedule sets the rate before each step.
                 lr=config.lr,
                 weight_decay=config.weight_decay,
                 offload_moments=plan.offloads_moments,
