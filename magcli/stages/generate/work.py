@@ -69,6 +69,7 @@ def _sampled(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | None
         for sample in samples:
             if sample.reward and not sample.reward.trainable:  # the first failure speaks for the problem
                 return result_of([row], [Drop("environment-error", error=sample.reward.detail)], columns)
+        # A row for each sample, in their order.
         repeated = repeat_rows(part, config.samples)
         return Result(with_columns(repeated, completion_columns(samples)))
 
@@ -78,6 +79,7 @@ def _sampled(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | None
         compute,
         generator.close,
         size=1,
+        # Enough problems to keep all slots busy, even with one sample each.
         window=2 * config.num_slots,
         unit="problems",
         completions=lambda: generator.num_finished,

@@ -41,6 +41,7 @@ layouts = tables.problem_layouts(reads)
 
 def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
     """Tries a custom reward function or an environment on the first row."""
+    # A stage has one of the two: ``check`` refuses both.
     return graders.reward_trial(config) or environments.environment_trial(config, config.environment)
 
 
@@ -76,6 +77,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _serve(config: Config, job: Job) -> None:
     """Answer requests for rewards until a signal ends the process."""
+    # Requests come one by one, without a table to look at.
     form = THINK if config.thoughts == AUTO else form_named(config.thoughts)
     token = os.environ.get(TOKEN, "").strip()
     host, port = address(config.serve)
@@ -83,6 +85,7 @@ def _serve(config: Config, job: Job) -> None:
         rule = graders.reward_rule(config, form)
         verdicts = serve.Verdicts(grader, rule, config.opening)
         server = serve.Server(host, port, verdicts.answer, token)
+        # A server has nothing to resume.
         say_on_signal("rewards are no longer served")
         job.console.say(f"grade: serving rewards at {server.url}; Ctrl-C ends it", event="serving", url=server.url)
         serve.serve(server)
@@ -103,6 +106,7 @@ def _graded_rows(
         verdicts = await asyncio.gather(*map(verdict, to_rows(part)))
         return Result(with_columns(part, columns(verdicts, custom=_is_custom(config))))
 
+    # Units of work that wait keep all workers busy.
     window = 4 * config.workers
     yield from resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions")
 
@@ -114,6 +118,7 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
         # Made here because the form is chosen when the first rows are read.
         counts = counts or VerdictCounts(_chosen_form(job), custom=_is_custom(config))
         counts.add(batch)
+        # Not only at the end, which may be hours away.
         counts.warn(job)
         yield batch
     counts = counts or VerdictCounts(_chosen_form(job), custom=_is_custom(config))
@@ -166,9 +171,11 @@ class VerdictCounts:
             if reason not in UNCOUNTED:
                 self.counted[id] += 1
                 self.correct[id] += row["correct"]
+                # A custom reward has any scale, which accuracy does not show.
                 if self.custom:
                     self.rewards.append(row["reward"])
             if reason == "no-think":
+                # Then the prompt may have ended with the opening.
                 self.without_thoughts["ends thoughts"] += self.form.ending in row["completion"]
                 self.without_thoughts["correct anywhere"] += bool(row["correct_anywhere"])
             if reason == "reward-error" and self.first_error is None:
@@ -202,6 +209,7 @@ class VerdictCounts:
         ending = self.form.ending
         lacking = self.reasons["no-think"]
         closed = self.without_thoughts["ends thoughts"]
+        # A few are mistakes of the model, most are one of the command.
         if 2 * lacking <= self.reasons.total():
             return
         if closed:

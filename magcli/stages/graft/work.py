@@ -26,6 +26,7 @@ NOTE = "graft.json"
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Check that the two models fit, then write the folder."""
     assert config.out is not None
+    # Hub ids are downloaded here.
     text, vlm = local_folder(config.text), local_folder(config.into)
     with durable.locked(config.out):
         note = {
@@ -45,6 +46,7 @@ def _is_there(out: Path, note: dict[str, Any], job: Job) -> bool:
         return False
     existing = _note(out)
     usage(
+        # It also has what the graft did, which is no part of what was asked.
         all(existing.get(key) == value for key, value in note.items()),
         f"graft: {out} exists already and is a different graft; remove it or name another folder",
     )
@@ -71,6 +73,7 @@ def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]
     with atomic_model_folder(out) as folder:
         copy_settings(vlm, folder)
         copy_index(vlm, folder)
+        # File by file as in the vision-language model, so that its index stays right.
         of_files = [graft.write_shard(file, folder / file.name, planned) for file in weight_files(vlm)]
         rounded = graft.total(of_files)
         record = {

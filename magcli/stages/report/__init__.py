@@ -75,4 +75,5 @@ def check(config: Config) -> None:
 
 def _is_update(text: str) -> bool:
     share = text.removesuffix("%")
+    # A number of an update has no upper bound here.
     return share.isdecimal() and (share == text or int(share) <= 100)

@@ -53,6 +53,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         _watch(config, job)
         if config.out is None:
             return iter(())
+    # With --watch again: the run has gone on since.
     artifacts = discover(paths) if paths else Artifacts()
     if config.out is None:
         _print(config, artifacts)
@@ -101,6 +102,7 @@ def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
 def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Job) -> list[RolloutsPage]:
     """Write a page of rollouts beside the report for each run, and for each table of completions that was named."""
     run_names = {run.trained.folder: run.name for run in contents.runs if run.trained.stage == "rl"}
+    # Only named ones: a folder may hold many tables of completions.
     tables = {}
     for table in artifacts.tables:
         if table.of_completions and table.path in artifacts.named:
@@ -142,10 +144,12 @@ def _problems_of_runs(artifacts: Artifacts, console: MessageConsole) -> dict[Pat
 
 def _run_of(model: str, runs: Sequence[Path]) -> Path | None:
     """The run whose model was evaluated: by its folder, or by the end of its name where the folders were moved."""
+    # Histories have the path as it was given.
     location = Path(model).resolve()
     at_location = [run for run in runs if (run / "model").resolve() == location]
     by_name = [run for run in runs if short_path(f"{run.resolve()}/model") == short_path(model)]
     candidates = at_location or by_name
+    # Two runs of one name: better none than the wrong one.
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -155,10 +159,12 @@ def _defaults(stage: str) -> Mapping[str, Any]:
         module = importlib.import_module(f"magcli.stages.{stage.replace('-', '_')}")
     except ModuleNotFoundError:
         return {}
+    # By which the page tells what was set from what was left.
     return as_json(module.Config())
 
 
 def _print(config: Config, artifacts: Artifacts) -> None:
+    # Its width and colours hold for the text, which is printed at once.
     screen = Console()
     text = io.StringIO()
     out = Console(
@@ -178,6 +184,7 @@ def _print(config: Config, artifacts: Artifacts) -> None:
         out.print(_runs(artifacts.runs))
     for name in config.files:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
+    # Such as a landscape.
     if not text.getvalue().strip():
         where = ", ".join(config.paths)
         raise DataError(f"report: {where}: its figures are only on the page; give -o report.html")
@@ -199,6 +206,7 @@ def _metrics(tables: Sequence[Table], only: Sequence[str]) -> Any:
     scores = [_read_scores(table) for table in tables]
     names: set[str] = set()
     for by_model in scores:
+        # The values are dictionaries by metric, so this adds the names of metrics.
         names.update(*by_model.values())
     for name in only:
         is_known = name in names or name in DEFAULT_METRICS
@@ -249,6 +257,7 @@ def _best(lines: list[dict[str, Any]]) -> str:
     for name, sign in SELECTION_METRICS:
         evaluated = [line for line in lines if line.get(name) is not None]
         if evaluated:
+            # Steps grow, so of equal lines the last one wins.
             best = max(evaluated, key=lambda line: (sign * line[name], -_held_out_loss(line), line["step"]))
             return f"{name.replace('_', ' ')} {best[name]:.3f} at step {best['step']}"
     return "-"

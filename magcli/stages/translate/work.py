@@ -54,6 +54,7 @@ def settings(config: Config) -> dict[str, Any]:
     identity: dict[str, Any] = {}
     if config.model:
         identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
+        # Of the instruction, which is the system prompt here.
         identity["system_sha256"] = hashlib.sha256(instruction(config.system).encode()).hexdigest()
     return identity | tables.table_identity("from", config.from_)
 
@@ -86,6 +87,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     completions = (lambda: generator.num_finished) if generator else None
     size = MAX_UNIT
     if config.fraction:  # a unit has about one row to translate
+        # About so many rows have one that is selected.
         rows_a_selected = max(1, int(1 / config.fraction))
         size = min(MAX_UNIT, rows_a_selected)
     yield from each_row(
@@ -104,6 +106,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _with_texts_of(config: Config, table: Path, rows: Rows, choice: LanguageChoice, job: Job) -> Rows:
     """The rows with the translations of a table, by ids or by row numbers."""
     texts = read_translations(table, config.by, config.languages, lambda text: job.console.warn(f"translate: {text}"))
+    # Ids match wherever a row is; row numbers only if no row is missing.
     if config.by != "id":
         rows = _complete(rows, job)
     return with_translations(rows, texts, config.by, choice)
@@ -115,6 +118,7 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     for batch in rows:
         outcomes.update(_outcomes(batch))
         yield batch
+    # Translated by an earlier run, so not work of this one.
     earlier: Counter[Outcome] = Counter({(DONE, language): number for language, number in job.tally.items()})
     _report(outcomes - earlier, earlier.total(), job)
 
@@ -123,6 +127,7 @@ def _count_translated(rows: Rows, job: Job) -> Rows:
     """The rows, counting by language those that an earlier run translated."""
     for batch in rows:
         if {"translation", "translated_to"} <= set(batch.schema.names):
+            # Of the input, before this run changes it.
             job.tally.update(language or "" for outcome, language in _outcomes(batch) if outcome == DONE)
         yield batch
 
@@ -162,6 +167,7 @@ async def _translate(
     reason: str | None = untranslatable(row["prompt"], str(row.get("answer") or ""))
     if reason:
         return {**unchanged, "translation": reason}
+    # If there is no candidate at all.
     reason = "no-translation"
     async for text, wrong in _candidates(config, row, language, generator):
         reason = wrong or defect(row["prompt"], text, language)
@@ -188,10 +194,12 @@ async def _candidates(
     question = messages(row["prompt"], language, instruction(config.system))
     sampling = Sampling(config.max_tokens, config.temperature)
     for number in range(config.tries):
+        # Another seed each time, else a second try would be the first one again.
         seed = sample_seed(config.seed, row["id"], number)
         try:
             (done,) = await generator.complete(question, sampling, seeds=[seed])
         except PromptRefused as error:
+            # Another try would be refused too.
             yield "", error.reason
             return
         yield translated(done, generator.thoughts), "cut" if done.finish == "length" else None
