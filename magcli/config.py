@@ -197,8 +197,6 @@ def check_bounds(prefix: str, config: Any) -> None:
     """
     for field in dataclasses.fields(config):
         bounds: Bounds = field.metadata.get("bounds", NO_BOUNDS)  # a table of a recipe may be a plain dataclass
-        if bounds == NO_BOUNDS:
-            continue
         for number in _parts(getattr(config, field.name)):
             problem = "" if number is None else bounds.violation(number)
             if problem:

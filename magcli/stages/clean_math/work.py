@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -127,8 +126,7 @@ def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool
         row["prompt"] = with_context(context, row["prompt"])
         if hash_ids:
             # The unit separator is in no id.
-            key = f"{row['id']}\x1f{context}".encode("utf-8", "surrogatepass")
-            row["id"] = hashlib.sha256(key).hexdigest()[:16]
+            row["id"] = hash_text(f"{row['id']}\x1f{context}")[:16]
     return from_rows(rows, batch.schema)
 
 

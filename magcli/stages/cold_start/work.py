@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from magcli.curate.published import check_distinct, columns_read, readable, text
 from magcli.curate.tables import read_lenient, spilled_rows
 from magcli.curate.traces import Candidate
 from magcli.data.schema import TRACE, require
+from magcli.data.seal import hash_text
 from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.layouts.convert import selected
@@ -269,7 +269,7 @@ def _key(row: Mapping[str, Any]) -> str:
     if id is None or id == "":
         # Without an id the text itself tells rows apart.
         content = json.dumps([row.get("messages"), row.get("prompt"), row.get("completion")])
-        id = hashlib.sha256(content.encode()).hexdigest()[:16]
+        id = hash_text(content)[:16]
     parts = [str(part) for part in (id, group, sample) if part is not None]
     return "/".join(filter(None, parts))
 
@@ -324,7 +324,7 @@ def _candidate(number: int, row: Row) -> Candidate:
     question = [turn["content"] for turn in row["messages"][:-1]] if row.get("messages") else row["prompt"]
     return Candidate(
         number,
-        hashlib.sha256(json.dumps(question).encode()).hexdigest(),
+        hash_text(json.dumps(question)),
         _key(row),
         _number(row, "num_tokens") or 0,
         row.get("correct"),

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from magcli.console import counted
 from magcli.data import durable
+from magcli.data.json_columns import finite
 from magcli.errors import DataError
 from magcli.evaluation import metrics
 from magcli.evaluation.metrics import ignoring_format, min_samples, scale
@@ -252,11 +253,7 @@ def _estimated(
 
 def _row(suite: str, estimate: Estimate) -> dict[str, Any]:
     """A row of the table; the bounds of a single problem are null."""
-    row: dict[str, Any] = {"suite": suite}
-    for name, value in estimate._asdict().items():
-        is_nan = value != value  # only NaN differs from itself
-        row[name] = None if is_nan else value
-    return row
+    return {"suite": suite, **finite(estimate._asdict())}
 
 
 def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:

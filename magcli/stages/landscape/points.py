@@ -7,7 +7,6 @@ components on disk, so that engines on a cluster need nothing but the coordinate
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ import pyarrow as pa
 import torch
 
 from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
+from magcli.data.seal import hash_text
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
 from magcli.generate.remote.service import Opened
@@ -307,7 +307,7 @@ def _rows(
     if with_text:
         shown[:1] = texts[:1]
     # Of all texts, as most of them are not stored.
-    digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] for text in texts]
+    digests = [hash_text(text)[:16] for text in texts]
     of_point = (*where, row["id"], row["prompt"])
     repeated = [[value] * len(samples) for value in of_point]
     columns = dict(zip(VISIT.names, repeated, strict=False))  # the first names of VISIT are those of the point

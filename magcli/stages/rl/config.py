@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 MAGISTRAL = "magistral"
 """The loss of the recipe, whose values of other options are their defaults."""
 
-WITH_LOSS = {"clip_low": 0.2, "clip_high": 0.28, "advantage_norm": "minibatch", "loss_norm": "group"}
-"""The options whose values a loss brings, with those of the recipe's."""
+WITH_LOSS = ("advantage_norm", "loss_norm", "clip_low", "clip_high")
+"""The options whose values a loss brings."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def defaults(config: Config) -> dict[str, Any]:
         values |= earlier
         if config.loss != earlier.get("loss", MAGISTRAL):
             # Another loss than the run's brings its own values in place of the recorded ones.
-            values |= {**WITH_LOSS, **_defaults_of_loss(config.loss)}
+            values |= _defaults_of_loss(config.loss)
     if config.teacher:
         # Each token has an advantage of its own, so groups of equal outcomes teach too.
         values["diverse_by"] = "none"
@@ -220,16 +220,13 @@ def defaults(config: Config) -> dict[str, Any]:
 
 
 def _defaults_of_loss(name: str) -> dict[str, Any]:
-    """Clipping, advantages and normalisation of a loss other than the recipe's.
+    """Clipping, advantages and normalisation of a loss; those of the recipe's are the defaults of the options.
 
     Raises:
         UsageError: there is no such loss.
     """
-    if name == MAGISTRAL:
-        return {}  # without torch, which losses need
-    loss = _loss_of(name)
-    norms = {"advantage_norm": loss.advantage_norm, "loss_norm": loss.loss_norm}
-    return norms | {"clip_low": loss.clip_low, "clip_high": loss.clip_high}
+    loss: Any = Config if name == MAGISTRAL else _loss_of(name)  # the usual one without torch, which losses need
+    return {option: getattr(loss, option) for option in WITH_LOSS}
 
 
 def _loss_of(name: str) -> Loss:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.curate.sampling import SamplingPlan
+from magcli.data.seal import hash_text
 from magcli.errors import DataError
 from magcli.generate.open import open_generator
 from magcli.generate.remote.wire import Spec
@@ -126,7 +126,7 @@ def system_text(path: Path | None, thoughts: ThoughtForm = THINK) -> str | None:
 
 def system_identity(system: Path | None) -> dict[str, Any]:
     """The digest of the system prompt."""
-    return {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
+    return {"system_sha256": hash_text(system_text(system) or "")}
 
 
 def model_identity(model: Model, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def model_identity(model: Model, system: Path | None, *, weights: bool = True) -
     digests = system_identity(system)
     # Of --chat-template; a model's own template is part of its folder's digest.
     if model.template.source:
-        digests["chat_template_sha256"] = hashlib.sha256(model.template.source.encode()).hexdigest()
+        digests["chat_template_sha256"] = hash_text(model.template.source)
     if model.is_local:
         digests["model_sha256"] = model.digest if weights else model.config_digest
     return digests

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from magcli.curate.sampling import SamplingPlan, grade_samples, sample_problem
+from magcli.data.json_columns import finite
 from magcli.data.schema import require, resolve_aliases
 from magcli.data.values import all_rows
 from magcli.errors import DataError
@@ -66,8 +66,8 @@ class HeldOut:
         accuracy = estimates["avg@n"]
         return {
             "accuracy": accuracy.value,
-            "accuracy_low": accuracy.low if isfinite(accuracy.low) else None,
-            "accuracy_high": accuracy.high if isfinite(accuracy.high) else None,
+            "accuracy_low": finite(accuracy.low),
+            "accuracy_high": finite(accuracy.high),
             "answer_tokens": estimates["tokens"].value,
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from magcli.curate.translation import (
     with_translations,
 )
 from magcli.data.schema import extend_schema
+from magcli.data.seal import hash_text
 from magcli.errors import DataError, PromptRefused
 from magcli.generate.types import Sampling, sample_seed
 from magcli.run.each_row import each_row, nothing_to_close
@@ -55,7 +55,7 @@ def settings(config: Config) -> dict[str, Any]:
     if config.model:
         identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
         # Of the instruction, which is the system prompt here.
-        identity["system_sha256"] = hashlib.sha256(instruction(config.system).encode()).hexdigest()
+        identity["system_sha256"] = hash_text(instruction(config.system))
     return identity | tables.table_identity("from", config.from_)
 
 
