@@ -50,7 +50,7 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the evaluation files and of the model."""
     identity: dict[str, Any] = {}
     if config.model:
-        model = templates.open_model(config.model, config)
+        model = templates.open_model(config)
         identity = engines.model_identity(model, templates.NO_SYSTEM)
     for path, name in short_names(_against_files(config)).items():
         identity |= tables.table_identity(f"against {name}", path)

@@ -107,7 +107,7 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
         UsageError, DataError: a suite is unknown, or its data is missing.
         EnvironmentFault: a package that a suite's verifier needs is not installed.
     """
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     tasks = []
     for suite in suites.load(config.suite):
         if suite.verifier == "ifeval":
@@ -123,7 +123,7 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
 
 def task_of_table(config: Config, problems: Sequence[pa.RecordBatch], output: str | None) -> SuiteTask:
     """The task of a table of problems."""
-    return _task(config, templates.open_model(config.model, config), sampling_options(config), None, problems, output)
+    return _task(config, templates.open_model(config), sampling_options(config), None, problems, output)
 
 
 def _task(
@@ -296,7 +296,7 @@ class _Runner:
         environment: Environment | None = None
         if config.environment:
             environment = self._opened.enter_context(environments.open_environment(config, config.environment))
-        model = templates.open_model(config.model, config)
+        model = templates.open_model(config)
         self.tasks = [_in_form(task, model, environment, self.generator.thoughts) for task in tasks]
         bar.begin()
         bar.report("")

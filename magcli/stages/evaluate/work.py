@@ -61,13 +61,13 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt, of suites and of the other run."""
     identity: dict[str, Any] = {}
     if config.model:
-        identity |= engines.model_identity(templates.open_model(config.model, config), config.system)
+        identity |= engines.model_identity(templates.open_model(config), config.system)
         identity |= graders.grader_identity(config, environment=config.environment)
     if config.suite:
         tasks = suite_tasks.tasks_of_suites(config, None)
         identity["suites_sha256"] = {task.name: task.identity["problems_sha256"] for task in tasks}
     if config.before:
-        before = templates.open_model(config.before, config)
+        before = templates.open_model(config, config.before)
         identity["before"] = engines.model_identity(before, config.system)
         if not before.is_local:
             # Without a digest the name has to do.
@@ -94,7 +94,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable rows, for --dry-run: problems, or without --model completions."""
     if not config.model:
         return sum(batch.num_rows for batch in rows)
-    return previews.graded_problems(config.model, config, config, config.system, rows, job)
+    return previews.graded_problems(config, rows, job)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -188,7 +188,7 @@ def _check_models(config: Config) -> None:
         names = [suite.name for suite in load(side.suite)] or [""]
         stored = [completions_table(side.completions, name) for name in names]
         if not all(table is not None and table.exists() for table in stored):
-            engines.require_model(templates.open_model(side.model, side))
+            engines.require_model(templates.open_model(side))
 
 
 def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:

@@ -43,7 +43,7 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt, or of the run's record of its groups."""
     if config.from_ is not None:
         return {"from_sha256": digest_of(config.from_)} | graders.grader_identity(config)
-    identity = engines.model_identity(templates.open_model(config.model, config), config.system)
+    identity = engines.model_identity(templates.open_model(config), config.system)
     return identity | graders.grader_identity(config, environment=config.environment)
 
 
@@ -57,7 +57,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     if config.from_ is not None:
         with graders.open_grader(config) as grader:
             return sum(1 for _ in engines.gradable(all_rows(rows), grader, job))
-    return previews.graded_problems(config.model, config, config, config.system, rows, job, config.environment)
+    return previews.graded_problems(config, rows, job, config.environment)
 
 
 def learned(_config: Config) -> pa.Schema:

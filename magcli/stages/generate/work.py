@@ -34,7 +34,7 @@ def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt and of the environment."""
-    identity = engines.model_identity(templates.open_model(config.model, config), config.system)
+    identity = engines.model_identity(templates.open_model(config), config.system)
     return identity | graders.environment_identity(config.environment)
 
 
@@ -45,7 +45,7 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems, for --dry-run."""
-    return previews.sampled_problems(config.model, config, config.system, rows, job)
+    return len(previews.sampled_problems(config, rows, job))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:

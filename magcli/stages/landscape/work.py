@@ -56,7 +56,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 def sampling_identity(config: Config) -> dict[str, Any]:
     """Digests of the system prompt and of the grader."""
-    prompts = engines.model_identity(templates.open_model("", config), config.system)
+    prompts = engines.model_identity(templates.open_model(config, ""), config.system)
     return prompts | graders.grader_identity(config, config.reward)
 
 
@@ -203,6 +203,6 @@ def _model(folder: Path, config: Config, job: Job) -> Model:
     # As the run had it, also where the folder of weights would tell another.
     if config.thoughts == options.AUTO and recorded:
         config = replace(config, thoughts=recorded)
-    model = templates.open_model(folder, config)
+    model = templates.open_model(config, folder)
     forms.record(model.thoughts, job, [])
     return templates.with_date(model, job, [], date=training.recorded(config.run, "date"))

@@ -50,7 +50,7 @@ def settings(config: Config) -> dict[str, Any]:
     """The resolved isolation level, and the digest of the model."""
     identity = graders.sandbox_identity(config.sandbox)
     if config.model:
-        identity |= engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
+        identity |= engines.model_identity(templates.open_model(config), templates.NO_SYSTEM)
     return identity
 
 

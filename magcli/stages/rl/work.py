@@ -78,7 +78,7 @@ def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     check_room(config, job.console, beside=_beside(config))
-    model = previews.open_readable(config.model, config, config.system, job)
+    model = previews.open_readable(config, job)
     # The problems of the input, then those of the stages that have their own.
     pools = [all_rows(rows), *stage_rows(config.stage, reads(config) or (), job)]
     tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
@@ -94,7 +94,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     stage_curriculum(config, usable)
     say_pool(config, usable[0], job.console)
     if model is None:
-        _announce_memory(config, templates.open_model(config.model, config), job.console)
+        _announce_memory(config, templates.open_model(config), job.console)
     else:
         check_teacher(config, model)
         problems = list(chain.from_iterable(usable))
@@ -110,7 +110,7 @@ def forecast(config: Config, console: Console) -> None:
     """
     if config.replay is not None:
         config = without_grading(config)
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     if config.replay is None:
         check_room(config, console, beside=_beside(config))
         _announce_memory(config, model, console)
@@ -137,7 +137,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     if config.replay is not None:
         config = without_grading(config)
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     if config.show_mask:
         show_masks(config, model)
         return
@@ -240,7 +240,7 @@ def _check_plan(plan: RunPlan, folder: RunDir, console: Console) -> None:
     if plan.engines.by_file:
         # Bytes in float32.
         weights = 4 * plan.forecast.plan.training.shape.parameters
-        forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
+        forecasts.warn_of_small_shared_memory(weights, console)
 
 
 def _beside(config: Config) -> list[Demand]:
@@ -270,9 +270,7 @@ def _surroundings(inputs: Inputs, machine: Machine, after_loss: bool) -> Iterato
         verifiers = open_verifiers(config, own, usable, cluster, job.console)
         held_out = None
         if config.eval_table is not None:
-            held_out = heldout.open_held_out(
-                "rl", config, model, grader, system=config.system, seed=config.seed, environment=environment
-            )
+            held_out = heldout.open_held_out("rl", config, model, grader, environment)
         yield Surroundings(cluster, controller, model, usable, curriculum, verifiers, held_out)
 
 

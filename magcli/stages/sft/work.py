@@ -66,7 +66,7 @@ METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "tar
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt and of the evaluation tables."""
     weights = not config.from_scratch and not config.show_mask
-    identity = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
+    identity = engines.model_identity(templates.open_model(config), config.system, weights=weights)
     identity |= tables.table_identity("held_out", config.held_out)
     identity |= tables.table_identity("eval_table", config.eval_table)
     if config.eval_table:
@@ -96,13 +96,13 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
     trainers.check_room("sft", config, job.console)
-    model = previews.open_readable(config.model, config, config.system, job)
+    model = previews.open_readable(config, job)
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
     if model is None:  # it is not on this machine: only the columns can be checked
         _require_traces(job.schema, where)
         usable: int = sum(batch.num_rows for batch in rows)
-        _announce_memory(config, templates.open_model(config.model, config), job.console)
+        _announce_memory(config, templates.open_model(config), job.console)
     else:
         examples = list(_examples(config, model, rows, job.schema, job, where))
         _require_examples(examples, job, where)
@@ -120,7 +120,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """Announce the memory and devices that a run needs, as far as they are known without its traces."""
     trainers.check_room("sft", config, console)
-    _announce_memory(config, templates.open_model(config.model, config), console)
+    _announce_memory(config, templates.open_model(config), console)
 
 
 def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
@@ -132,7 +132,7 @@ def _announce_memory(config: Config, model: Model, console: Console, longest: in
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     earlier = "" if job.restart else training.recorded(config.run, "date")
-    opened = templates.open_model(config.model, config)
+    opened = templates.open_model(config)
     # A resumed run renders its prompts with the date of its start.
     model = templates.with_date(opened, job, [], system=config.system, date=earlier)
     forms.record(model.thoughts, job, [])
@@ -341,7 +341,7 @@ def _open_evaluator(config: Config, dtype: Format, model: Model, console: Consol
         yield None
         return
     with graders.open_grader(config) as grader:
-        held_out = heldout.open_held_out("sft", config, model, grader, system=config.system, seed=config.seed)
+        held_out = heldout.open_held_out("sft", config, model, grader)
         yield lambda folder: asyncio.run(_accuracy(config, dtype, model, held_out, folder, console))
 
 

@@ -194,7 +194,7 @@ def _threads() -> int:
 
 def _engines_in_memory(config: EngineOptions) -> int:
     """How many engines this machine's free memory holds."""
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     try:
         stored = sum(file.stat().st_size for file in weight_files(model.folder))
     except (EnvironmentFault, OSError):

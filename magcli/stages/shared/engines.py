@@ -45,7 +45,7 @@ def open_engine(
         job.record(job.whole.chosen, unfinished)
         shared: Generator = job.whole.open_engine()
         return shared
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     dtype = sampling_format(model, config, job, unfinished)
     model = templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM))
     at_once = job.whole.at_once if job.whole is not None else 1

@@ -36,7 +36,7 @@ def opened_episodes(grading: GraderOptions, config: Any) -> Iterator[TextEpisode
     if not config.environment:
         yield None
         return
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     with open_environment(grading, config.environment) as environment:
         yield text_episodes(environment, model, config.system)
 

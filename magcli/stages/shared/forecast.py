@@ -37,14 +37,14 @@ class Planned(Protocol):
         """It in one line."""
 
 
-def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -> None:
+def warn_of_small_shared_memory(weights: int, console: Console) -> None:
     """Warn before a run if shared memory has less space than the float32 weights for the generators need."""
     if not SHARED_MEMORY.is_dir():
         return
     free = shutil.disk_usage(SHARED_MEMORY).free
     if free < weights:
         console.warn(
-            f"{stage}: weights for generators take {size(weights)}, and {SHARED_MEMORY} has {size(free)} free; start "
+            f"rl: weights for generators take {size(weights)}, and {SHARED_MEMORY} has {size(free)} free; start "
             "the container with --ipc=host or a larger --shm-size",
             wanted=weights,
             free=free,

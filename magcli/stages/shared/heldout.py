@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from magcli.generate.types import Generator
     from magcli.model.model import Model
     from magcli.plan.engines import Expected
-    from magcli.stages.shared.options import EvaluationOptions
     from magcli.verify.grader import CompletionGrader, Grader
 
     Row = dict[str, Any]
@@ -107,24 +106,19 @@ class HeldOut:
 
 
 def open_held_out(
-    stage: str,
-    config: EvaluationOptions,
-    model: Model,
-    grader: Grader,
-    *,
-    system: Path | None,
-    seed: int,
-    environment: Environment | None = None,
+    stage: str, config: Any, model: Model, grader: Grader, environment: Environment | None = None
 ) -> HeldOut:
     """The problems of ``--eval-table``, checked before any work, and how they are sampled, perhaps in an environment.
 
     Raises:
         DataError: as ``check_table``.
     """
-    assert config.eval_table is not None
+    system = config.system
     sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
     episodes = environments.text_episodes(environment, model, system) if environment is not None else None
-    plan = SamplingPlan(engines.system_text(system, model.thoughts), sampling, config.eval_samples, seed, episodes)
+    plan = SamplingPlan(
+        engines.system_text(system, model.thoughts), sampling, config.eval_samples, config.seed, episodes
+    )
     problems = check_table(stage, config.eval_table, system, model, grader)
     return HeldOut(problems, plan, grader, config.eval_slots)
 

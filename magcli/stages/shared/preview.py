@@ -16,22 +16,21 @@ if TYPE_CHECKING:
 
     from magcli.data.source import Rows
     from magcli.run.job import Job
-    from magcli.stages.shared.options import GraderOptions, TemplateOptions
 
     Row = dict[str, Any]
 
 
-def open_readable(name: str, config: TemplateOptions, system: Path | None, job: Job) -> Model | None:
-    """A model whose configuration and tokenizer can be read, without its weights.
+def open_readable(config: Any, job: Job) -> Model | None:
+    """The model of a stage's options if its configuration and tokenizer can be read, without its weights.
 
     None if the model is not there yet, has no tokenizer yet, or is a server's; a line says what is not checked then.
 
     Raises:
         EnvironmentFault: its folder is there and cannot be read.
     """
-    model = templates.open_model(name, config)
+    model = templates.open_model(config)
     if model.is_url:
-        _say_unchecked("prompts", "a server has its own tokenizer", job)
+        _say_unchecked("a server has its own tokenizer", job)
         return None
     if model.is_local:
         require_json(model.folder)
@@ -42,9 +41,9 @@ def open_readable(name: str, config: TemplateOptions, system: Path | None, job: 
         # A tokenizer may still be put beside a configuration; other damage is refused.
         if model.is_local and not model.is_config_alone:
             raise
-        _say_unchecked("prompts", str(error), job)
+        _say_unchecked(str(error), job)
         return None
-    return templates.with_date(model, job, [], system=system)
+    return templates.with_date(model, job, [], system=config.system)
 
 
 def check_model(name: str) -> None:
@@ -62,30 +61,21 @@ def check_model(name: str) -> None:
         raise DataError(f"{error}; --allow-missing checks the rest without it") from None
 
 
-def _say_unchecked(what: str, why: str, job: Job) -> None:
-    job.console.say(f"{job.stage}: dry run: {what} are not checked: {why}", event="not-checked", reason=why)
+def _say_unchecked(why: str, job: Job) -> None:
+    job.console.say(f"{job.stage}: dry run: prompts are not checked: {why}", event="not-checked", reason=why)
 
 
-def sampled_problems(name: str, config: TemplateOptions, system: Path | None, rows: Rows, job: Job) -> int:
-    """The number of problems that a stage can sample; those whose prompt is too long are dropped."""
-    model = open_readable(name, config, system, job)
-    return len(fitting(all_rows(rows), model, system, job))
+def sampled_problems(config: Any, rows: Rows, job: Job) -> list[Row]:
+    """The problems that a stage can sample; those whose prompt is too long are dropped."""
+    model = open_readable(config, job)
+    return fitting(all_rows(rows), model, config.system, job)
 
 
-def graded_problems(
-    name: str,
-    config: TemplateOptions,
-    grading: GraderOptions,
-    system: Path | None,
-    rows: Rows,
-    job: Job,
-    environment: str = "",
-) -> int:
+def graded_problems(config: Any, rows: Rows, job: Job, environment: str = "") -> int:
     """The number of problems that a stage can sample and grade; also those with a bad ground truth are dropped."""
-    model = open_readable(name, config, system, job)
-    problems = fitting(all_rows(rows), model, system, job)
+    problems = sampled_problems(config, rows, job)
     # After the lengths, which need no worker processes.
-    with graders.open_grader(grading, environment=environment) as grader:
+    with graders.open_grader(config, environment=environment) as grader:
         return sum(1 for _ in engines.gradable(problems, grader, job))
 
 

@@ -19,21 +19,20 @@ if TYPE_CHECKING:
 
     from magcli.run.job import Job
     from magcli.run.types import Notes
-    from magcli.stages.shared.options import TemplateOptions
 
 NO_SYSTEM = Path("none")
 """The option --system of a run without system prompt."""
 
 
-def open_model(name: str | Path, config: TemplateOptions) -> Model:
-    """A model with the chat template and the end tokens of a stage's options.
+def open_model(config: Any, name: str | Path | None = None) -> Model:
+    """A stage's model, or another one, with the chat template and the end tokens of its options.
 
     A template that prints today's date has none yet (see ``with_date``).
     """
     thoughts = "" if config.thoughts == AUTO else config.thoughts
     variables = template_variables(config) | _tools_of(getattr(config, "environment", ""))
     template = ChatTemplate(template_source(config), variables, thoughts=thoughts)
-    return Model.open(name, template, config.stop)
+    return Model.open(config.model if name is None else name, template, config.stop)
 
 
 def _tools_of(environment: str) -> dict[str, Any]:

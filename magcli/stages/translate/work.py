@@ -53,7 +53,7 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the instruction and of the existing translations."""
     identity: dict[str, Any] = {}
     if config.model:
-        identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
+        identity = engines.model_identity(templates.open_model(config), templates.NO_SYSTEM)
         # Of the instruction, which is the system prompt here.
         identity["system_sha256"] = hash_text(instruction(config.system))
     return identity | tables.table_identity("from", config.from_)
