@@ -57,7 +57,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     if config.from_ is not None:
         with graders.open_grader(config) as grader:
             return sum(1 for _ in engines.gradable(all_rows(rows), grader, job))
-    return previews.graded_problems(config, rows, job, config.environment)
+    return previews.graded_problems(config, rows, job)
 
 
 def learned(_config: Config) -> pa.Schema:

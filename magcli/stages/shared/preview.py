@@ -71,11 +71,11 @@ def sampled_problems(config: Any, rows: Rows, job: Job) -> list[Row]:
     return fitting(all_rows(rows), model, config.system, job)
 
 
-def graded_problems(config: Any, rows: Rows, job: Job, environment: str = "") -> int:
+def graded_problems(config: Any, rows: Rows, job: Job) -> int:
     """The number of problems that a stage can sample and grade; also those with a bad ground truth are dropped."""
     problems = sampled_problems(config, rows, job)
     # After the lengths, which need no worker processes.
-    with graders.open_grader(config, environment=environment) as grader:
+    with graders.open_grader(config, environment=config.environment) as grader:
         return sum(1 for _ in engines.gradable(problems, grader, job))
 
 
