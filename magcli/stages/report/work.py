@@ -119,7 +119,8 @@ def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Jo
         file = out.with_name(f"{out.stem}-rollouts{number}.html")
         written = write_rollouts(file, source)
         pages.append(RolloutsPage(name, file.name, written.rows))
-        text = f"report: {file} ({written.rows:,} rollouts, {written.size / 1e6:.1f} MB)"
+        megabytes = written.size / 1e6
+        text = f"report: {file} ({written.rows:,} rollouts, {megabytes:.1f} MB)"
         job.console.result(text, event="page", path=str(file), bytes=written.size)
 
     artifacts.read_all([*run_names, *tables], write_page)
@@ -196,7 +197,10 @@ def _funnel(filters: Sequence[tuple[str, Link]]) -> Any:
     for column in table.columns[2:4]:
         column.justify = "right"
     for name, link in filters:
-        dropped = f"{sum(link.dropped.values()):,}: {counted(link.dropped)}" if link.dropped else "-"
+        dropped = "-"
+        if link.dropped:
+            total = sum(link.dropped.values())
+            dropped = f"{total:,}: {counted(link.dropped)}"
         cells = (name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", dropped)
         table.add_row(*map(visible, cells))
     return table
@@ -241,8 +245,8 @@ def _runs(folders: Sequence[Path]) -> Any:
         seconds = sum(line.get("seconds") or 0.0 for line in lines)
         last = lines[-1] if lines else {}
         steps = last.get("step", 0)
-        figures = [f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None]
-        at_end = ", ".join(figures)
+        measured = [key for key in RUN_METRICS if last.get(key) is not None]
+        at_end = ", ".join(f"{key} {last[key]:.3f}" for key in measured)
         if last.get("off_policy"):
             at_end = f"replay, off-policy: {at_end}"
         table.add_row(visible(label), str(steps), f"{seconds:.0f}", at_end or "-", _best(lines))

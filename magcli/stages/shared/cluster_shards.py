@@ -109,6 +109,7 @@ def _check(stage: Stage, config: Any, tables: Tables) -> None:
     usage(tables.output not in (None, "-"), text)
     sides = ", ".join(map(str, stage.side_outputs(config)))
     usage(not sides, f"{flag} cannot write {sides}; omit the option, or use --shard by hand")
+    # Without this function a stage decides on each row by itself.
     reason = stage.unshardable_reason(config) if stage.unshardable_reason else ""
     usage(not reason, f"{stage.name}: --cluster splits the rows, but {reason}")
 
