@@ -133,7 +133,7 @@ def _mixed(config: Config, rows: Rows, spilled: SpilledRows, general: SpilledRow
             mixed.append(traces.MixedRow(trace["source"], pick.copy, measure(trace), trace["weight"]))
             batch.append(trace)
         yield pa.RecordBatch.from_pylist(batch, TRACE)
-    _report_rows(config, len(spilled), selection, len(keys), len(used), job)
+    _report_rows(len(spilled), selection, len(keys), len(used), job)
     _report_mix(mixed, "tokens" if config.tokenizer else "characters", job)
 
 
@@ -394,9 +394,7 @@ def _measure(config: Config) -> Callable[[Row], int]:
     return lambda row: len(tokenizer(_answer(row), add_special_tokens=False)["input_ids"])
 
 
-def _report_rows(
-    config: Config, num_traces: int, selection: Selection, num_instructions: int, num_used: int, job: Job
-) -> None:
+def _report_rows(num_traces: int, selection: Selection, num_instructions: int, num_used: int, job: Job) -> None:
     """Report the traces selected and dropped, and the rows of the mix."""
     reasons: Counter[str] = Counter(selection.dropped.values())
     dropped = sum(job.drops.counts[reason] for reason in reasons)

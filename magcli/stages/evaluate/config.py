@@ -142,10 +142,8 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
         return () if config.markdown is None else (config.markdown,)
     # A table of problems has one task without a name.
     names = [suite.name for suite in load(config.suite)] if config.suite else [""]
-    roots: list[Path | None] = [config.completions]
-    if config.before:
-        roots.append(baseline(config).completions)
-    tables = [completions_table(root, name) for root in roots for name in names]
+    sides = [config, baseline(config)] if config.before else [config]
+    tables = [completions_table(side.completions, name) for side in sides for name in names]
     return tuple(table for table in tables if table is not None)
 
 

@@ -116,24 +116,23 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
         notes = (suite.note, programs.in_process_note(problems))
         noted = replace(suite, note="; ".join(filter(None, notes)))
         batches = pa.Table.from_pylist(problems).to_batches()
-        sampling = sampling_options(config, suite)
-        tasks.append(_task(config, model, sampling, noted, batches, output))
+        tasks.append(_task(config, model, noted, batches, output))
     return tasks
 
 
 def task_of_table(config: Config, problems: Sequence[pa.RecordBatch], output: str | None) -> SuiteTask:
     """The task of a table of problems."""
-    return _task(config, templates.open_model(config), sampling_options(config), None, problems, output)
+    return _task(config, templates.open_model(config), None, problems, output)
 
 
 def _task(
     config: Config,
     model: Model,
-    sampling: SamplingOptions,
     suite: Suite | None,
     problems: Sequence[pa.RecordBatch],
     output: str | None,
 ) -> SuiteTask:
+    sampling = sampling_options(config, suite)
     name, function, note, language = "", "", "", config.language
     if suite:
         name, function, note = suite.name, suite.function, suite.note

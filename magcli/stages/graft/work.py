@@ -35,7 +35,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         }
         if not _is_there(config.out, note, job):
             planned = _planned(text, vlm)
-            rounded = _write(text, vlm, config.out, planned, note)
+            rounded = _write(vlm, config.out, planned, note)
             _report(rounded, planned, config.out, job)
     return iter(())
 
@@ -68,7 +68,7 @@ def _planned(text: Path, vlm: Path) -> Plan:
     return graft.plan(stored_tensors(text), stored_tensors(vlm))
 
 
-def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
+def _write(vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
     """Write all files; returns how many values were rounded."""
     with atomic_model_folder(out) as folder:
         copy_settings(vlm, folder)

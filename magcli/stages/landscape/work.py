@@ -80,7 +80,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     out = output_folder(config)
     # Two commands would write one journal.
     with durable.locked(out):
-        plane = _plane(config, checkpoints, out, job)
+        plane = _plane(checkpoints, out, job)
         components.write_components(plane, out / "components")
         # Before anything is sampled, which may take hours.
         results.write_plane(out, plane, job)
@@ -146,7 +146,7 @@ def _cost(checkpoints: Sequence[Path]) -> str:
     return cost([open_checkpoint(folder) for folder in checkpoints])
 
 
-def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plane:
+def _plane(checkpoints: list[Path], out: Path, job: Job) -> Plane:
     job.console.result(_cost(checkpoints), event="cost")
     plane = pca.plane(checkpoints, cache=out / "grams.npz")
     job.console.result(pca.summary(plane), event="plane", explained=plane.explained.tolist())

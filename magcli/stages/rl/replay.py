@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from magcli.config import as_json
 from magcli.errors import DataError
-from magcli.plan import forecast as plans
 from magcli.plan.machine import Machine
 from magcli.rl.layout import note_layout
 from magcli.rl.ledger import Ledger
@@ -19,7 +18,7 @@ from magcli.stages.rl.display import say_results
 from magcli.stages.rl.parts import Inputs, build_checkpointing, build_stages, build_trainer, shown
 from magcli.stages.rl.plan import RunPlan
 from magcli.stages.rl.replayed import options_of_replayed
-from magcli.stages.shared import forms, trainers
+from magcli.stages.shared import forecast, forms, trainers
 
 if TYPE_CHECKING:
     from magcli.console import Console
@@ -49,8 +48,7 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
     with trainers.opened("rl", config, console, after_loss=after_loss, planned=planned) as (_, controller):
         note_layout(folder, trainers=controller.size, tensor_parallel=1, fsdp_size=config.fsdp_size)
         plan = planned(ranks=controller.size)
-        plans.check(plan.forecast, folder.path, console)
-        folder.note("micro_tokens", str(plan.trainer.micro_tokens))
+        forecast.check(plan, folder, console)
         _replay_all(inputs, plan, controller)
     say_results(folder, console)
 

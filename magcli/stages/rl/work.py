@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from magcli.config import as_json
 from magcli.data import table
 from magcli.data.values import all_rows
-from magcli.plan import forecast as plans
 from magcli.plan.machine import Machine
 from magcli.rl import loop
 from magcli.rl.checkpointing import keep_last_checkpoint
@@ -235,8 +234,7 @@ def _check_plan(plan: RunPlan, folder: RunDir, console: Console) -> None:
     Raises:
         EnvironmentFault: it does not fit its GPU.
     """
-    plans.check(plan.forecast, folder.path, console)
-    folder.note("micro_tokens", str(plan.trainer.micro_tokens))
+    forecasts.check(plan, folder, console)
     if plan.engines.by_file:
         # Bytes in float32.
         weights = 4 * plan.forecast.plan.training.shape.parameters

@@ -27,7 +27,6 @@ from magcli.model.chat.prompts import check_vocabulary
 from magcli.model.chat.targets import TokensWithMask, show_mask
 from magcli.model.compute import use_threads
 from magcli.model.model import Model
-from magcli.plan import forecast as plans
 from magcli.plan.engines import starts_eager
 from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
@@ -215,8 +214,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         _, controller = stack.enter_context(opened)
         run = sft.SFTRun(folder, config.evaluate_every, config.checkpoint_every, config.keep_checkpoints, evaluator)
         plan = planned(ranks=controller.size)
-        plans.check(plan.forecast, folder.path, console)
-        folder.note("micro_tokens", str(plan.trainer.micro_tokens))
+        forecasts.check(plan, folder, console)
         with console.waiting_for("sft: loading the model"):
             trainer = _make_trainer(inputs, plan, controller)
         trainer.try_saving(folder.model)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.model.model import Model
     from magcli.plan.forecast import Forecast
+    from magcli.plan.formats import TrainerPlan
+    from magcli.run.rundir import RunDir
 
 UNKNOWN_PROMPT = 512
 """Tokens of the longest prompt where no table was read."""
@@ -28,6 +30,10 @@ CANDIDATES = 8
 
 class Planned(Protocol):
     """The plan of a run."""
+
+    @property
+    def trainer(self) -> TrainerPlan:
+        """How each rank trains."""
 
     @property
     def forecast(self) -> Forecast:
@@ -49,6 +55,16 @@ def warn_of_small_shared_memory(weights: int, console: Console) -> None:
             wanted=weights,
             free=free,
         )
+
+
+def check(plan: Planned, folder: RunDir, console: Console) -> None:
+    """Refuse at its start a run that does not fit its GPU; note the size of its micro-batches in its folder.
+
+    Raises:
+        EnvironmentFault: it does not fit.
+    """
+    forecasts.check(plan.forecast, folder.path, console)
+    folder.note("micro_tokens", str(plan.trainer.micro_tokens))
 
 
 def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str | None) -> int:
