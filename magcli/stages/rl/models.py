@@ -10,7 +10,6 @@ from magcli.errors import usage
 from magcli.model.model import Model
 from magcli.stages.shared import training
 from magcli.train.commands import RankState
-from magcli.train.optim import adamw
 from magcli.train.packing import use_packed_attention
 
 if TYPE_CHECKING:
@@ -49,13 +48,7 @@ def open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
         return RankState(
             ranks,
             sharded,
-            adamw(
-                sharded.model,
-                # The schedule sets the rate before each step.
-                lr=config.lr,
-                weight_decay=config.weight_decay,
-                offload_moments=plan.offloads_moments,
-            ),
+            training.optimizer(config, plan, sharded),
             model.tokenizer,
             reference=reference(ranks, sharded.model),
             # Rank 0 writes the model.

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from magcli.config import as_json
 from magcli.data import table
 from magcli.data.values import all_rows
 from magcli.plan.machine import Machine
@@ -19,7 +18,6 @@ from magcli.rl.probe import inline
 from magcli.rl.samples import samples_of
 from magcli.rl.store import RolloutStore
 from magcli.run import validation
-from magcli.run.trackers import Source, open_trackers
 from magcli.run.units import AsyncRunner
 from magcli.stages.rl.config import Config, has_own_reward, reads, without_grading
 from magcli.stages.rl.display import say_pool, say_results
@@ -143,10 +141,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     check_teacher(config, model)
     problems = all_rows(rows)
     with training.run_folder("rl", config, job, ["updates"]) as folder:
-        source = Source("rl", folder.path, as_json(config), partial(samples_of, folder.path))
-        # Read before trackers are opened, which then go on with their own runs.
-        is_resumed = bool(folder.metrics())
-        with open_trackers(config.track, source, job.console, resumed=is_resumed) as log_lines:
+        with training.tracked("rl", config, folder, job, partial(samples_of, folder.path)) as log_lines:
             formats = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
             needs = reads(config)
             # A replay has no problems.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from magcli.config import as_json
 from magcli.console import put
 from magcli.data import table
 from magcli.data.schema import require
@@ -30,7 +29,6 @@ from magcli.model.model import Model
 from magcli.plan.engines import starts_eager
 from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
-from magcli.run.trackers import Source, open_trackers
 from magcli.stages.sft import Config
 from magcli.stages.sft.plan import RunPlan
 from magcli.stages.shared import engines, forms, graders, heldout, sft_progress, tables, templates, trainers, training
@@ -153,7 +151,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)
-        log_lines = stack.enter_context(_tracked(config, folder, job))
+        log_lines = stack.enter_context(training.tracked("sft", config, folder, job))
         if folder.finished:
             log_lines(folder.metrics())
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
@@ -179,12 +177,6 @@ class Inputs:
     step_tokens: int
     folder: RunDir
     log_lines: LogLines
-
-
-def _tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
-    """The run's trackers (``--track``), resumed if they have this run already."""
-    source = Source("sft", folder.path, as_json(config))
-    return open_trackers(config.track, source, job.console, resumed=bool(folder.metrics()))
 
 
 def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
@@ -402,13 +394,7 @@ def _open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
         return RankState(
             ranks,
             sharded,
-            optim.adamw(
-                sharded.model,
-                # The schedule sets the rate before each step.
-                lr=config.lr,
-                weight_decay=config.weight_decay,
-                offload_moments=plan.offloads_moments,
-            ),
+            training.optimizer(config, plan, sharded),
             model.tokenizer,
             original=original,
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from magcli.config import as_json
 from magcli.data import checksum
 from magcli.data.manifest import Input
 from magcli.errors import usage
@@ -16,20 +17,24 @@ from magcli.model.weights.save import open_original
 from magcli.model.weights.slices import has_slices
 from magcli.plan import formats
 from magcli.run.rundir import RunDir
+from magcli.run.trackers import Source, no_samples, open_trackers
 from magcli.stages.shared.forms import recorded_choice
 from magcli.train import lora
 from magcli.train.load_shards import load_shards
 from magcli.train.lora import keep_stream_in_float32
+from magcli.train.optim import adamw
 from magcli.train.packing import use_packed_attention
 from magcli.train.shard import shard
 
 if TYPE_CHECKING:
+    from torch.optim import AdamW
     from transformers import PreTrainedModel
 
     from magcli.model.model import Model
     from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
+    from magcli.run.trackers import LogLines, SamplesOf
     from magcli.stages.shared.options import SaveDtype
     from magcli.train.distributed import Ranks
     from magcli.train.shard import ShardedModel
@@ -132,6 +137,20 @@ def original(model: Model, save_dtype: SaveDtype, *, from_scratch: bool = False)
         from_scratch=from_scratch,
         text_places={} if from_scratch else model.text_places,
     )
+
+
+def optimizer(config: Any, plan: TrainerPlan, sharded: ShardedModel) -> AdamW:
+    """AdamW for a rank's shards of the weights."""
+    # The schedule sets the rate before each step.
+    return adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay, offload_moments=plan.offloads_moments)
+
+
+def tracked(
+    stage: str, config: Any, folder: RunDir, job: Job, samples_of: SamplesOf = no_samples
+) -> AbstractContextManager[LogLines]:
+    """The run's trackers (``--track``), resumed if they have this run already."""
+    source = Source(stage, folder.path, as_json(config), samples_of)
+    return open_trackers(config.track, source, job.console, resumed=bool(folder.metrics()))
 
 
 @contextmanager
