@@ -330,7 +330,7 @@ def convert(kind: Any, value: Any, name: str) -> Any:
     if origin is tuple:
         parts = value
         if isinstance(value, str):
-            # A flag, or a recipe in short.
+            # As a flag has a list, and a recipe may.
             parts = [part.strip() for part in value.split(",") if part.strip()]
         if not isinstance(parts, list | tuple):
             raise UsageError(f"{name}: expected a list, got {value!r}")

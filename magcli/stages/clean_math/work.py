@@ -195,7 +195,7 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
     evaluations = index_evaluations(files, suites)
     matches: Counter[str] = Counter()
     for batch in rows:
-        # None for most problems.
+        # A match for each row, None for most.
         sources = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
         if not any(sources):  # most batches, and making rows is slow
             yield batch

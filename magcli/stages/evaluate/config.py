@@ -94,7 +94,7 @@ def check(config: Config) -> None:
             # The same engine must be able to run the other model too.
             options.check_engine("evaluate", baseline(config))
         for suite in load(config.suite):
-            # The values of a suite's own file.
+            # The file of a suite may have values out of bounds.
             check_bounds(f"evaluate: suite {suite.name}", sampling_options(config, suite))
 
 
@@ -108,7 +108,7 @@ def _check_cluster(config: Config) -> None:
 
 def sampling_options(config: Config, suite: Suite | None = None) -> options.SamplingOptions:
     """How the problems of a suite, or of a table, are sampled: the command's options, else the suite's."""
-    # Of a table; a suite has its own.
+    # The defaults for a table; a suite has its own.
     default = options.SamplingOptions(samples=4, temperature=0.7)
     system = config.system
     if suite is not None:

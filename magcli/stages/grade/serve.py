@@ -76,7 +76,7 @@ class Verdicts:
 
     def _grade(self, tasks: Sequence[Task]) -> list[Reward]:
         for _, row in tasks:
-            # An own reward may need neither.
+            # A custom reward may need neither an answer nor tests.
             if not row.get("tests") and not (row.get("answer") or "").strip() and not self._grader.is_custom:
                 raise BadRequest("a label is empty: each completion needs its reference answer or tests")
         # Without lengths in tokens, so without a length penalty.

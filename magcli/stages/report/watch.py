@@ -76,7 +76,7 @@ def _wait_for_end(watched: Watched, server: PageServer) -> None:
 
 def _wait(server: PageServer, seconds: float) -> None:
     time.sleep(seconds)
-    # Of the thread that answers.
+    # The thread that answers requests may have failed.
     server.raise_failure()
 
 

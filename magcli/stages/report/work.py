@@ -160,7 +160,7 @@ def _defaults(stage: str) -> Mapping[str, Any]:
         module = importlib.import_module(f"magcli.stages.{stage.replace('-', '_')}")
     except ModuleNotFoundError:
         return {}
-    # By which the page tells what was set from what was left.
+    # The page tells by them which options were set.
     return as_json(module.Config())
 
 
@@ -185,7 +185,7 @@ def _print(config: Config, artifacts: Artifacts) -> None:
         out.print(_runs(artifacts.runs))
     for name in config.files:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
-    # Such as a landscape.
+    # A landscape, for example, has no figures for the terminal.
     if not text.getvalue().strip():
         where = ", ".join(config.paths)
         raise DataError(f"report: {where}: its figures are only on the page; give -o report.html")
