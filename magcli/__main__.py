@@ -18,6 +18,7 @@ def main() -> None:
     share_cores()
     if sys.getfilesystemencoding().lower() != "utf-8":
         start_in_utf8()
+    # Imported last: libraries crash below some limits, and read their settings when they are loaded.
     from magcli.cli import main as run
 
     run()

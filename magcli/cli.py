@@ -5,7 +5,7 @@ import io
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -134,6 +134,7 @@ def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
     """Arguments that are not UTF-8 cannot be written to a table's history or a message."""
     for argument in arguments:
         try:
+            # Python decodes foreign bytes to lone surrogates, which UTF-8 cannot encode.
             argument.encode()
         except UnicodeEncodeError:
             raise UsageError(f"the argument {argument!a} is not UTF-8; rename the file") from None
@@ -141,6 +142,7 @@ def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
 
 def _message(error: TyperException) -> str:
     """An error of the command line in one line, like every other error."""
+    # The name of a stage, if there is one, is the first argument.
     stage = next((name for name in sys.argv[1:2] if name in (*NAMES, *plugins.points().names)), "")
     command = f"magcli {stage}".strip()
     text = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # added by pydantic
@@ -185,9 +187,11 @@ def _fault_of(error: BaseException) -> EnvironmentFault | None:
     """What an exception of Python or a library says about this machine; None for a bug of magcli."""
     if isinstance(error, ModuleNotFoundError):
         return missing_package(error)
+    # Memory comes first: that a thread cannot start may be due to a limit on it.
     fault = memory_fault(error) or exhausted(error)
     if fault is not None or not isinstance(error, OSError):
         return fault
+    # A write to a stream: tables have names.
     if error.filename is None and error.errno in FULL:
         return EnvironmentFault(f"cannot use stdout: {error.strerror}")
     if error.filename is not None and error.errno in DISK_ERRORS:
@@ -203,25 +207,29 @@ def _started_guard(console: Console) -> ShutdownGuard:
         fault = exhausted(error)
         if fault is None:
             raise
-        console.error(str(fault), code=fault.exit_code)
-        sys.exit(fault.exit_code)
+        _fail(console, str(fault), fault.exit_code)
+
+
+def _fail(console: Console, text: str, code: int) -> NoReturn:
+    console.error(text, code=code)
+    sys.exit(code)
 
 
 def main() -> None:
     """Run the command line and exit with the documented code."""
     _write_utf8()
+    # Errors before the options are parsed are events too.
     console = Console(as_json="--json" in sys.argv)
     guard = _started_guard(console)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
         sys.exit(_run(sys.argv[1:] or ["--help"], console))
     except TyperException as error:
-        console.error(_message(error), code=error.exit_code)
-        sys.exit(error.exit_code)
+        _fail(console, _message(error), error.exit_code)
     except MagError as error:
-        console.error(str(error), code=error.exit_code)
-        sys.exit(error.exit_code)
+        _fail(console, str(error), error.exit_code)
     except EndedBySignal as ended:
+        # The reader of a closed pipe does not want to hear about it.
         if ended.signal != signal.SIGPIPE:
             guard.exit(ended.signal)
         discard_stdout()
@@ -232,5 +240,4 @@ def main() -> None:
             raise
         if isinstance(error, OSError):
             discard_stdout()
-        console.error(str(fault), code=fault.exit_code)
-        sys.exit(fault.exit_code)
+        _fail(console, str(fault), fault.exit_code)

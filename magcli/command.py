@@ -75,6 +75,7 @@ def signals_passed_on() -> Iterator[None]:
         nonlocal number
         number = signal.SIGTERM
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # if ``handle_once`` could not
+        # A training run may end by itself after its step (``SaveFirst.end``).
         if not sigterm_waits():
             signal.raise_signal(signal.SIGINT)
 
@@ -113,6 +114,7 @@ def stage_of(name: str) -> Stage:
         UsageError: that of another package cannot be loaded.
     """
     module = f"magcli.stages.{name.replace('-', '_')}"
+    # A stage of magcli comes first: another package cannot replace it.
     if importlib.util.find_spec(module) is None:
         points = plugins.points().select(name=name)
         if points:
@@ -187,6 +189,7 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
 
     def option(name: str, kind: Any, text: str, *flags: str, metavar: str | None = None) -> None:
         info = typer.Option(*flags, help=text, metavar=metavar, rich_help_panel=MAIN_PANEL)
+        # A recipe cannot set these, so a switch needs no third value for "not given".
         parameters.append(_parameter(name, Annotated[kind, info], False if kind is bool else None))
 
     kinds = configuration.field_types(stage.Config)
@@ -197,6 +200,7 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         takes_several = get_origin(kinds[positional]) is tuple
         text = f"The same as {configuration.flag_name(positional)}."
         argument("positional", list[str] if takes_several else str, text, positional.upper())
+    # A stage with another meaning of --limit declares it as an option of its own.
     if stage.INPUTS and not stage.NEEDS_ALL and "limit" not in kinds:
         option("limit", int | None, LIMIT, "--limit", "-n")
     if stage.shardable:
@@ -226,6 +230,7 @@ def _option_parameters(stage: Stage) -> list[inspect.Parameter]:
     parameters = []
     for panel, field in in_panels(stage.Config, stage.FIRST):
         kind = kinds[field.name]
+        # An array of tables, which only a recipe can have.
         if not configuration.has_flag(kind):
             continue
         flags = [_flags(field.name, kind)]
@@ -238,6 +243,7 @@ def _option_parameters(stage: Stage) -> list[inspect.Parameter]:
             rich_help_panel=panel,
             hidden=field.name in stage.IN_RECIPE,
         )
+        # Typer collects the values of a flag that is repeated; ``_resolved`` joins them.
         flag_type = list[str] | None if field.metadata["several"] else _flag_type(kind)
         parameters.append(_parameter(field.name, Annotated[flag_type, option], None))
     for name, present in configuration.former_names(stage.Config).items():
@@ -260,6 +266,7 @@ def _default_text(default: Any) -> str:
     """A default in brackets, of which Rich would read an unescaped one as markup."""
     if default is True:
         return " \\[on]"
+    # By identity: 0 equals False, and a default of 0 is shown.
     is_unset = default is None or default is False or default in ((), "")
     if is_unset:
         return ""
@@ -282,6 +289,7 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     dry_run = arguments.pop("dry_run")
     allow_missing = arguments.pop("allow_missing", False)
     console = Console(quiet=arguments.pop("quiet"), as_json=arguments.pop("json_events"))
+    # What stays in ``arguments`` are the options of the stage.
     tables = {key: arguments.pop(key, None) for key in TABLE_OPTIONS}
     if "limit" not in configuration.field_types(stage.Config):
         tables["limit"] = arguments.pop("limit", None)
@@ -296,6 +304,7 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     config = _with_kept_pipes(stage, config)
     config = _with_device(config)
     stage.check(config)
+    # Heavy modules are imported only once the options are accepted.
     stage = stage.with_work()
     from magcli import execution
 
@@ -304,6 +313,7 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
         raise UsageError(f"{stage.name}: --limit {limit} is not positive")
     if tables["shard"] is not None:
         execution.check_shard(stage, config, tables["shard"])
+    # What is only shown goes into no table, and needs no --dry-run.
     if configuration.is_set(config, "preview_only"):
         tables |= {"output": None, "dropped": None}
     elif dry_run:
@@ -330,6 +340,7 @@ def _resolved(stage: Stage, recipe: Mapping[str, Any], arguments: Mapping[str, A
     """The configuration: the flags that were given, else the recipe, else the stage's defaults."""
     flags = {}
     for key, value in arguments.items():
+        # Typer's values of a flag that is not given.
         if value is None or value == []:
             continue
         flags[key] = ",".join(value) if isinstance(value, list) else value
@@ -345,12 +356,13 @@ def _with_device(config: Any) -> Any:
     """The options with a device in place of ``auto``; a model behind a URL needs none."""
     if getattr(config, "device", None) != AUTO:
         return config
-    has_url = str(getattr(config, "model", "")).startswith(("http://", "https://"))
+    has_url = configuration.is_url(str(getattr(config, "model", "")))
     return dataclasses.replace(config, device="cpu" if has_url else default_device())
 
 
 def _with_kept_pipes(stage: Stage, config: Any) -> Any:
     """The options with a copy in place of each named pipe that the stage reads, because it may read it twice."""
+    # A pipe that the stage writes must not be read here: it has no writer yet.
     written = {*stage.more_tables(config), *map(str, stage.side_outputs(config))}
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(config):
@@ -367,6 +379,7 @@ def _is_pipe(part: Any) -> bool:
     if not isinstance(part, str | Path):
         return False
     try:
+        # Raises where a text can be no path: it is too long, or has a null character.
         return Path(part).is_fifo()
     except (OSError, ValueError):
         return False
@@ -384,13 +397,12 @@ def _kept_pipe(part: Any) -> Any:
 
 def _models_of_recipe(recipe: Mapping[str, Mapping[str, Any]]) -> list[Path]:
     """The models that the stages of a recipe make."""
-    return [_run_of_recipe(name, table) / "model" for name, table in recipe.items() if name in ("sft", "rl")]
-
-
-def _run_of_recipe(stage: str, table: Mapping[str, Any]) -> Path:
-    """The folder of the run that a recipe's table makes."""
-    config: Any = stage_of(stage).Config
-    return Path(table.get("run", config.run))
+    models = []
+    for name in ("sft", "rl"):
+        if name in recipe:
+            config: Any = stage_of(name).Config
+            models.append(Path(recipe[name].get("run", config.run)) / "model")
+    return models
 
 
 def _read_recipe(stage: Stage, path: Path, stages: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -401,8 +413,9 @@ def _read_recipe(stage: Stage, path: Path, stages: Iterable[str]) -> dict[str, d
     """
     recipe = configuration.read_recipe(path, [*stages, *plugins.points().names])
     for name, table in recipe.items():
-        if name != stage.name:
-            _check_other_table(name, table)
+        # Of another stage of magcli, which this command does not run, misspelt keys are refused too.
+        if name != stage.name and name not in plugins.points().names:
+            configuration.check_keys(stage_of(name).Config, name, table)
     return recipe
 
 
@@ -413,9 +426,3 @@ def _own_table(stage: Stage, recipe: Mapping[str, Mapping[str, Any]]) -> Mapping
     table = recipe.get(stage.RECIPE_TABLE, {})
     names = {*configuration.field_types(stage.Config), *configuration.former_names(stage.Config)}
     return {key: value for key, value in table.items() if key.replace("-", "_") in names}
-
-
-def _check_other_table(name: str, table: Mapping[str, Any]) -> None:
-    """Refuse misspelt keys in the table of a stage of magcli that this command does not run."""
-    if name not in plugins.points().names:
-        configuration.check_keys(stage_of(name).Config, name, table)

@@ -181,6 +181,7 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
     kinds = field_types(config_class)
     recipe = renamed(recipe, config_class)
     values = _by_field_name(recipe, kinds, f"recipe table [{stage}]")
+    # Flags are made from the fields, so none of them is unknown.
     values |= renamed(flags, config_class)
     converted = {name: convert(kinds[name], value, f"{stage}.{name}") for name, value in values.items()}
     config = config_class(**converted)
@@ -196,8 +197,6 @@ def check_bounds(prefix: str, config: Any) -> None:
     """
     for field in dataclasses.fields(config):
         bounds: Bounds = field.metadata.get("bounds", NO_BOUNDS)  # a table of a recipe may be a plain dataclass
-        if bounds == NO_BOUNDS:
-            continue
         for number in _parts(getattr(config, field.name)):
             problem = "" if number is None else bounds.violation(number)
             if problem:
@@ -210,6 +209,7 @@ def paths(config: Any) -> list[Path]:
     nested: list[Path] = []
     for field in dataclasses.fields(config):
         for part in _parts(getattr(config, field.name)):
+            # Such as --model, which may be a folder, a hub id or a URL.
             is_existing = isinstance(part, str) and os.path.exists(part)
             if isinstance(part, Path) or is_existing:
                 own.append(Path(part))
@@ -221,6 +221,11 @@ def paths(config: Any) -> list[Path]:
 def _parts(value: Any) -> tuple[Any, ...]:
     """The values of an option: those of a list, or the only one."""
     return value if isinstance(value, tuple) else (value,)
+
+
+def is_url(model: str) -> bool:
+    """Whether an option names a server by its URL, not a folder or a hub id."""
+    return model.startswith(("http://", "https://"))
 
 
 def has_flag(kind: Any) -> bool:
@@ -281,6 +286,7 @@ def read_recipe(path: Path, stages: Iterable[str], *, kind: str = "recipe") -> d
         raise UsageError(f"{kind} {path} does not exist") from None
     except OSError as error:
         raise UsageError(f"{kind} {path} cannot be read: {error.strerror}") from None
+    # The parser recurses into nested arrays.
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{kind} {path} is not valid TOML: {error}") from None
     tables = list(stages)
@@ -319,10 +325,12 @@ def convert(kind: Any, value: Any, name: str) -> Any:
             raise UsageError(f"{name}: '{value}' is not one of {choices}{_as_text(value)}")
         return value
     if not has_flag(kind):
+        # An array of tables is a tuple too, so it comes before the other lists.
         return _tables(args[0], value, name)
     if origin is tuple:
         parts = value
         if isinstance(value, str):
+            # As a flag has a list, and a recipe may.
             parts = [part.strip() for part in value.split(",") if part.strip()]
         if not isinstance(parts, list | tuple):
             raise UsageError(f"{name}: expected a list, got {value!r}")
@@ -356,6 +364,7 @@ def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
 
 def _scalar(kind: type, value: Any, name: str) -> Any:
     is_bool = isinstance(value, bool)  # in Python a bool is an int too
+    # TOML has 1 where 1.0 is meant.
     if kind is float and isinstance(value, int) and not is_bool:
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -364,6 +373,7 @@ def _scalar(kind: type, value: Any, name: str) -> Any:
         return value
     if kind is not bool and isinstance(value, str):  # a flag is a text
         try:
+            # Once more, because float() also reads "nan" and "inf".
             return _scalar(kind, kind(value), name)
         except ValueError:
             pass
@@ -385,6 +395,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if dataclasses.is_dataclass(value):
+        # Of a nested table only what it sets: an option that a later version adds changes no settings.
         return {key: part for key, part in as_json(value).items() if part is not None}
     if isinstance(value, tuple):
         return [_plain(part) for part in value]

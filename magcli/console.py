@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
@@ -47,13 +48,21 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
+def counted(counts: Mapping[str, int]) -> str:
+    """Each name with its count, the most frequent first."""
+    return ", ".join(f"{name} {count:,}" for name, count in Counter(counts).most_common())
+
+
 @cache
 def _visible(letter: str) -> str:
     kind = unicodedata.category(letter)
+    # Controls, invisible marks, lone surrogates, and characters for private use or of no meaning.
     if letter in "\n\t" or kind not in ("Cc", "Cf", "Cs", "Co", "Cn"):
         return letter
     if ord(letter) < 0x20:
+        # Unicode's pictures of the control characters 0 to 31, in their order.
         return chr(0x2400 + ord(letter))
+    # The zero-width joiner stays: it makes one emoji of several.
     return letter if letter == "\u200d" else f"[U+{ord(letter):04X}]"
 
 
@@ -68,6 +77,7 @@ def put(text: str, *, styled: bool = False) -> None:
     """
     usage(sys.stdout is not None, "stdout is closed, but the output goes there")
     try:
+        # Only a terminal interprets control characters; a file or a pipe gets the text as it is.
         sys.stdout.write(visible(text) if sys.stdout.isatty() and not styled else text)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -88,6 +98,7 @@ def _json(event: dict[str, Any]) -> str:
     try:
         return json.dumps(event, default=str, allow_nan=False)
     except ValueError:
+        # ``parse_constant`` is called for NaN and both infinities.
         return json.dumps(json.loads(json.dumps(event, default=str), parse_constant=lambda _: None))
 
 
@@ -150,6 +161,7 @@ class Console:
 
     def warn(self, text: str, **event: Any) -> None:
         """A warning; the stage continues."""
+        # An event that the caller names replaces "warning".
         self.say(f"warning: {text}" if not self.as_json else text, **({"event": "warning"} | event))
 
     def error(self, text: str, *, code: int) -> None:
@@ -161,6 +173,7 @@ class Console:
         above = "\n" if self.terminal else ""  # a progress bar may be on the line
         with suppress(OSError, ValueError):
             if self.stderr is not None and select.select([], [self.stderr], [], 0)[1]:
+                # Past ``sys.stderr``, on whose lock this thread could wait for ever.
                 os.write(self.stderr.fileno(), f"{above}{self._failure(text, code)}\n".encode())
 
     def _failure(self, text: str, code: int) -> str:
@@ -209,6 +222,7 @@ class Waiting:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._spinner: Spinner | None = None
+        # So that the first line appears at once.
         self._last = -LOG_EVERY
 
     def __enter__(self) -> "Waiting":
@@ -246,6 +260,7 @@ def _ticking(tick: Callable[[], None]) -> Iterator[None]:
     ended = threading.Event()
 
     def run() -> None:
+        # False after ``LOG_EVERY`` seconds, true at once when the block ends.
         while not ended.wait(LOG_EVERY):
             tick()
 
@@ -282,6 +297,7 @@ class Progress:
             try:
                 self._open_bar()
             except BaseException:
+                # Python does not call it for a block that was never entered.
                 self.__exit__()
                 raise
         elif self.panel is None:
@@ -304,6 +320,7 @@ class Progress:
         self.note = note if note is not None else self.note
         if self._bar is not None:
             self._bar.update(self.note, completed=self.done, rate=self._rate_text())
+        # With a panel no thread writes lines, so they come with finished units.
         elif self.panel is not None and time.monotonic() - self._last >= LOG_EVERY:
             self._last = time.monotonic()
             self._say()
@@ -329,6 +346,7 @@ class Progress:
         if not measured:
             return math.inf
         mean = (self._finished - self._start) / measured
+        # As if the unit in progress ended now: a lower bound of what it takes.
         elapsed = time.monotonic() - self._start
         return max(mean, elapsed / (measured + 1), 1e-9)
 
@@ -345,6 +363,7 @@ class Progress:
         seconds_each = self._seconds_each()
         if not self.total or not math.isfinite(seconds_each):
             return ""
+        # What the unit in progress has taken already.
         in_unfinished = min(time.monotonic() - self._finished, seconds_each)
         left = (self.total - self.done) * seconds_each - in_unfinished
         return f", {duration(max(left, 0.0))} left"

@@ -28,6 +28,7 @@ def require_models(config: Any, options: Sequence[str], made: Sequence[Path]) ->
 def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
     """For --dry-run: forecast the command, or try it on its first rows."""
     reads_table = _reads_table(stage, config, inputs)
+    # Stages with a table forecast in their preview, which knows its rows.
     if stage.INPUTS and not reads_table and stage.forecast is not None:
         stage.forecast(config, console)
     if reads_table and (stage.preview is not None or stage.trial(config) is not None):
@@ -55,6 +56,7 @@ def execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Conso
     inputs = table.expand(tables["inputs"] or ["-"]) if reads_table else []
     output = tables["output"] or (stage.default_output if stage.writes(config) else None)
     dropped = tables["dropped"]
+    # Events with results may go to stdout unless the table does.
     console.results_on_stdout = output is None or not stream.is_stream(stream.target(output))
     named = harness.Tables(
         inputs,
@@ -67,6 +69,7 @@ def execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Conso
         allow_empty=bool(tables["allow_empty"]),
         limit=tables.get("limit"),
     )
+    # Other stages with --cluster start their engines or ranks there themselves.
     if not getattr(config, "cluster", "") or not stage.shardable:
         harness.execute(stage, config, named, console)
         return

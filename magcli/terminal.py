@@ -64,6 +64,7 @@ class Bar:
         self._panel = panel
         self._note = ""
         if panel is not None and not self._console.options.ascii_only:
+            # In place of the bar's own display, as a terminal can have one only.
             self._live = Live(console=self._console, refresh_per_second=PANEL_RATE, get_renderable=self._with_panel)
 
     def start(self) -> None:
@@ -83,5 +84,6 @@ class Bar:
         assert self._panel is not None
         size = self._console.size
         lines = self._panel(size.width, size.height)
+        # A panel shows the same figures as the note; without room for it the note returns.
         self._bar.update(self._task, note="" if lines else self._note)
         return Group(*lines, self._bar.get_renderable())

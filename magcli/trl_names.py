@@ -89,6 +89,7 @@ def answer(name: str, present: Collection[str], shown: Callable[[str], str]) -> 
     ours = OURS.get(name)
     if ours is None:
         return ""
+    # Of several spellings, such as group_size of rl and samples of evaluate, the one of this stage.
     here = next((option for option in ours.options if option in present), None)
     if here is None:
         return f"; TRL's {name} has no option here: {ours.note}" if not ours.options else ""

@@ -153,6 +153,16 @@ def test_generate_filter_and_evaluate_sample_episodes(guesser, problems, tmp_pat
     assert next(line for line in lines if line["metric"] == "avg@n")["num_samples"] == 16
 
 
+@pytest.mark.parametrize("stage", ["evaluate", "filter-math"])
+def test_a_dry_run_needs_no_answers_where_the_environment_judges(stage, tiny_model_dir, tmp_path, capfd):
+    path = tmp_path / "unanswered.jsonl"
+    rows = [{"id": "a", "prompt": "a?", "answer": "3"}, {"id": "b", "prompt": "b?"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"model": str(tiny_model_dir), "system": Path("none"), "environment": f"{TOYS}:Cup"}
+    call_stage(stage, path, quiet=False, dry_run=True, **options)
+    assert f"{stage}: dry run: 2 rows, 2 usable" in capfd.readouterr().err
+
+
 def test_sft_trains_no_results_of_tools(tiny_model_dir, tmp_path, capfd):
     turns = [("user", "2+3?"), ("assistant", "<<2+3>>"), ("tool", "5"), ("assistant", "It is 5.")]
     messages = [{"role": role, "content": content} for role, content in turns]

@@ -201,9 +201,9 @@ def test_a_disk_that_is_too_small_is_said_before_the_work(config_alone, tmp_path
 
 
 def test_a_small_shared_memory_is_said(capsys, monkeypatch):
-    forecast.warn_of_small_shared_memory(1 << 60, Console(), stage="rl")
+    forecast.warn_of_small_shared_memory(1 << 60, Console())
     assert "start the container with --ipc=host or a larger --shm-size" in capsys.readouterr().err
-    forecast.warn_of_small_shared_memory(1, Console(), stage="rl")
+    forecast.warn_of_small_shared_memory(1, Console())
     assert capsys.readouterr().err == ""
 
 

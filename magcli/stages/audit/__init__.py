@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from magcli.config import opt
-from magcli.errors import usage
 from magcli.stages.shared import options
 
 INPUTS = "The dumps, one after the other: rollouts with prompt and completion; - is stdin."
@@ -45,9 +44,7 @@ def reads(config: Config) -> tuple[str, ...]:
 def check(config: Config) -> None:
     """Refuse a page that is not one."""
     options.check_thoughts("audit", config.thoughts)
-    page = config.page
-    usage(page is None or page.suffix in (".html", ".htm"), f"audit: --page {page}: the file name must end in .html")
-    usage(page is None or not page.is_dir(), f"audit: --page {page} is a folder; name a file")
+    options.check_page("audit: --page", config.page)
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:

@@ -52,6 +52,7 @@ class Dump:
     def reward(self, row: Mapping[str, Any]) -> float | None:
         """The trainer's reward: the sum of its parts; None if there is no number."""
         numbers = [_number(row.get(name)) for name in self.rewards]
+        # A part that was not computed for a row is no part of its sum.
         present = [number for number in numbers if number is not None]
         return math.fsum(present) if present else None
 
@@ -61,6 +62,7 @@ class Dump:
         if isinstance(value, str) and value.lower() in WORDS:
             return WORDS[value.lower()]
         number = _number(value)
+        # 1 and 0, or the share of passed tests.
         return None if number is None else number >= 0.5
 
     def finish(self, row: Mapping[str, Any]) -> str | None:
@@ -84,6 +86,7 @@ class Dump:
 
     def compared(self, schema: pa.Schema) -> list[str]:
         """The columns of measured rows that are needed to compare rollouts."""
+        # Comparing needs few columns, of all rollouts at once.
         own = ("prompt", "completion", "reason", "correct_anywhere", "trainer_reward", "trainer_right")
         measured = (
             "answer_found",
@@ -121,6 +124,7 @@ def dump_of(schema: pa.Schema, inputs: CountedInputs, rewards: Sequence[str]) ->
             f"audit.rewards: the dump has no column {', '.join(missing)}; it has: {', '.join(schema.names)}"
         )
     said = ""
+    # TRL names a column of rewards by its function, so they are told by their position.
     is_of_trl = all(set(TRL) <= set(table.names) for table in inputs.schemas)
     if not rewards and is_of_trl:
         rewards = _rewards_of_trl(inputs.schemas[0])
@@ -133,10 +137,8 @@ def dump_of(schema: pa.Schema, inputs: CountedInputs, rewards: Sequence[str]) ->
 
 def _first(names: Sequence[str], schema: pa.Schema) -> str:
     """The first of these columns that is there and has values."""
-    for name in names:
-        if name in schema.names and not pa.types.is_null(schema.field(name).type):
-            return name
-    return ""
+    present = {field.name for field in schema if not pa.types.is_null(field.type)}
+    return next((name for name in names if name in present), "")
 
 
 def _rewards_of_trl(schema: pa.Schema) -> list[str]:
@@ -152,5 +154,6 @@ def _number(value: Any) -> float | None:
             value = float(value)
         except ValueError:
             return None
+    # ``True`` is an int too, and counts as 1.
     is_finite = isinstance(value, int | float) and math.isfinite(value)
     return float(value) if is_finite else None

@@ -67,6 +67,7 @@ class Basis:
 
 def find_all(rollouts: Sequence[Rollout], equal: Equal, right_from: float | None) -> Basis:
     """Fill ``findings`` of each rollout; ``right_from`` is the user's limit of rewards, None for that of the dump."""
+    # First, as all other findings rest on what the trainer took for right.
     limit = _judge_rewards(rollouts, right_from)
     missing = _find_truncated(rollouts)
     groups = grouped(rollouts)
@@ -90,6 +91,7 @@ def grouped(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:
 def threshold(rollouts: Sequence[Rollout]) -> float | None:
     """The reward halfway between the lowest and the highest; None without rewards, or if all are equal."""
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    # Two defaults that are equal: no rewards, no threshold.
     low, high = min(rewards, default=0.0), max(rewards, default=0.0)
     return (low + high) / 2 if low < high else None
 
@@ -119,6 +121,7 @@ def _find_truncated(rollouts: Sequence[Rollout]) -> list[str]:
         for rollout in rollouts:
             rollout.findings["truncated"] = rollout.finish.lower() in CUT if rollout.finish else None
         return []
+    # Several of exactly the greatest length do not happen by chance.
     cap, at_cap = _cap(rollouts)
     is_limit = at_cap >= AT_CAP
     for rollout in rollouts:
@@ -135,6 +138,7 @@ def _cap(rollouts: Sequence[Rollout]) -> tuple[int, int]:
     """The greatest length, and how many completions have it."""
     lengths = Counter(rollout.num_tokens for rollout in rollouts if rollout.num_tokens)
     cap = max(lengths, default=0)
+    # A Counter has 0 for the default.
     return cap, lengths[cap]
 
 
@@ -150,6 +154,7 @@ def _find_unequal(members: Sequence[Rollout], equal: Equal) -> None:
         by_answer = right if member.said_right else wrong
         by_answer[member.answer].append(member)
     # Two answers are compared once, however many rollouts gave them.
+    # Comparing all pairs would take their product.
     right_answers = list(right)[:MAX_ANSWERS]
     wrong_answers = list(wrong)[:MAX_ANSWERS]
     for one, other in product(right_answers, wrong_answers):
@@ -168,6 +173,7 @@ def _mark_unequal(members: Sequence[Rollout], other: Rollout) -> None:
 
 def _same(one: Answer, other: Answer, equal: Equal) -> bool:
     """Whether two answers are equal and in the same form."""
+    # A trainer that wants a box may well reward one answer and not the other.
     if one.is_boxed != other.is_boxed:
         return False
     return one.text == other.text or equal(one.text, other.text)
@@ -177,6 +183,7 @@ def _find_spread(members: Sequence[Rollout]) -> None:
     """Whether all rewards of a group are equal, so that it teaches nothing."""
     rewards = [member.reward for member in members]
     is_known = len(members) > 1 and None not in rewards
+    # Exactly equal: a small difference is divided by the small deviation, and teaches.
     flat = len(set(rewards)) == 1 if is_known else None
     for member in members:
         member.findings["no_spread"] = flat
@@ -191,6 +198,7 @@ def _find_copies(rollouts: Sequence[Rollout], groups: Sequence[Sequence[Rollout]
             member.copies = everywhere[member.text] - 1
             member.findings["repeated"] = member.copies > 0
             if member.copies:
+                # Without the rollout itself, as ``copies``.
                 inside = here[member.text] - 1
                 elsewhere = member.copies - inside
                 member.why["repeated"] = (

@@ -54,6 +54,7 @@ def answer_of(text: str, *, is_code: bool = False) -> Answer | None:
     if is_code:
         block = next((block for block in blocks(text) if block.closed), None)
         return Answer(block.language, True) if block else None
+    # An empty box is as none.
     in_box = (answer_boxes(text) or "").strip()
     if in_box:
         return Answer(in_box[:MAX_ANSWER], True)
@@ -64,6 +65,7 @@ def answer_of(text: str, *, is_code: bool = False) -> Answer | None:
 def ends_within(text: str, form: ThoughtForm) -> bool:
     """Whether a completion ends within its thoughts, a box or a block of code, as if it was cut off."""
     in_thoughts = form.opens(text) and form.closing not in text
+    # Only the last one can be open because the text was cut.
     last_box = text.rfind(_BOX)
     in_box = last_box >= 0 and boxed(text[last_box:]) is None
     return in_thoughts or in_box or any(not block.closed for block in blocks(text))
@@ -86,7 +88,9 @@ def repetition(text: str) -> float:
     words = _WORD.findall(text)
     if len(words) < MIN_WORDS:
         return 0.0
+    # Hashes instead of the n-grams: a long text has thousands.
     ngrams = [hash(tuple(words[start : start + NGRAM])) for start in range(len(words) - NGRAM + 1)]
+    # Each n-gram but its first occurrence is a repetition.
     return 1 - len(set(ngrams)) / len(ngrams)
 
 

@@ -61,23 +61,20 @@ MAX_SHOWN = 3
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding: in how many of the rollouts that could be checked, and the share with its 95 % interval.
+    """A finding: how often it was made among rollouts, of groups without spread among groups.
 
-    ``examples`` are numbers of rollouts. Of groups without spread, groups are counted.
+    ``examples`` are numbers of rollouts.
     """
 
     name: str
-    count: int
-    checked: int
-    share: float
-    low: float
-    high: float
+    among: page.Share
     examples: Sequence[int]
 
     @property
     def text(self) -> str:
         """The finding for the terminal."""
-        return f"{self.name.replace('_', ' ')} {self.count:,} of {self.checked:,} ({100 * self.share:.1f} %)"
+        name = self.name.replace("_", " ")
+        return f"{name} {self.among.count:,} of {self.among.checked:,} ({100 * self.among.share:.1f} %)"
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,7 @@ class Summary:
     @property
     def facts(self) -> list[str]:
         """What was read, a sentence each."""
+        # The first part of a group's key is its step.
         steps = len({rollout.group[0] for rollout in self.rollouts})
         counts = {"rollout": len(self.rollouts), "group": len(self.group_numbers), "step": steps}
         sizes = []
@@ -107,8 +105,8 @@ class Summary:
     def say(self, console: Console) -> None:
         """The findings in lines: what was read, what was found, what could not be checked."""
         console.say(f"audit: {'; '.join(self.facts)}", event="audited", rollouts=len(self.rollouts))
-        texts = [finding.text for finding in self.findings if finding.count]
-        counts = {finding.name: finding.count for finding in self.findings}
+        texts = [finding.text for finding in self.findings if finding.among.count]
+        counts = {finding.name: finding.among.count for finding in self.findings}
         console.result(f"audit: {'; '.join(texts) or 'nothing found'}", event="findings", findings=counts)
         for sentence in self.basis.lacking:
             console.say(f"audit: {sentence}", event="lacking", what=sentence)
@@ -116,6 +114,7 @@ class Summary:
 
 def of(rollouts: Sequence[Rollout], basis: Basis) -> Summary:
     """The summary of rollouts whose findings are known."""
+    # Numbered in the order of the dump.
     numbers = {members[0].group: number for number, members in enumerate(grouped(rollouts))}
     return Summary(rollouts, [_finding(name, rollouts) for name in NAMES], numbers, basis)
 
@@ -134,10 +133,11 @@ def _finding(name: str, rollouts: Sequence[Rollout]) -> Finding:
         checked[group] += 1
         if is_affected:
             affected[group] += 1
+            # One of each group, so that a single bad problem does not fill the page.
             examples.setdefault(group, number)
     shown = list(examples.values())[:MAX_SHOWN]
-    share, low, high = accuracy_interval(affected, checked) if checked else (0.0, 0.0, 0.0)
-    return Finding(name, affected.total(), checked.total(), share, low, high, shown)
+    interval = accuracy_interval(affected, checked) if checked else (0.0, 0.0, 0.0)
+    return Finding(name, page.Share(affected.total(), checked.total(), *interval), shown)
 
 
 def write_page(
@@ -158,6 +158,7 @@ def _rows_at(batches: Sequence[pa.RecordBatch], wanted: Sequence[int]) -> dict[i
     for batch in batches:
         for number in wanted:
             if start <= number < start + batch.num_rows:
+                # Only these rows become Python values, not whole batches.
                 (rows[number],) = to_rows(batch.slice(number - start, 1))
         start += batch.num_rows
     return rows
@@ -167,12 +168,8 @@ def _section(finding: Finding, rollouts: Sequence[Rollout], rows: Mapping[int, M
     title, meaning = TITLES[finding.name]
     # Only this finding is of groups.
     unit = "groups" if finding.name == "no_spread" else "rollouts"
-    counts = page.Share(finding.count, finding.checked, finding.share, finding.low, finding.high)
-    examples = []
-    for number in finding.examples:
-        example = _example(finding.name, rollouts[number], rows[number])
-        examples.append(example)
-    return page.Section(finding.name, title, meaning, unit, counts, examples)
+    examples = [_example(finding.name, rollouts[number], rows[number]) for number in finding.examples]
+    return page.Section(finding.name, title, meaning, unit, finding.among, examples)
 
 
 def _example(name: str, rollout: Rollout, row: Mapping[str, Any]) -> page.Example:

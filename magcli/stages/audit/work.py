@@ -20,7 +20,7 @@ from magcli.stages.audit.dump import Dump, dump_of
 from magcli.stages.audit.findings import Rollout, find_all
 from magcli.stages.audit.measures import Answer, Ratios, answer_of, ends_within, languages_of, ratios_of, repetition
 from magcli.stages.shared import forms, graders, tables
-from magcli.stages.shared.grading import graded, with_thoughts
+from magcli.stages.shared.grading import graded, unit_size, with_thoughts
 from magcli.verify.reward import RewardRule, ungraded
 from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 ALIASES = tables.ALIASES | tables.COMPLETION_ALIASES
 layouts = tables.problem_layouts(reads, more=tables.ROLLOUT_ROLES)
 
-UNIT, CODE_UNIT = 64, 8
-"""Rollouts that are graded and journaled together; fewer with programs, which take longer."""
 NO_ANSWER = "no-reference"
 """The reason of a rollout whose row has neither an answer nor tests."""
 
@@ -68,10 +66,6 @@ FOUND = pa.schema(
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns, those of our verdict, and the findings."""
-    return _schema(input_schema)
-
-
-def _schema(input_schema: pa.Schema) -> pa.Schema:
     columns = input_schema
     for added in (REWARD, MEASURED, FOUND):
         columns = extend_schema(columns, added)
@@ -90,11 +84,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     dump = dump_of(job.schema, job.inputs, config.rewards)
     if dump.said:
         job.console.say(f"audit: {dump.said}", event="dump")
-    form, rows = forms.form_of_rows(config.thoughts, rows, job, _completions)
+    form, rows = forms.form_of_rows(config.thoughts, rows, job)
     rule = RewardRule(use_language=False, thoughts=form)
     with graders.open_grader(config) as grader:
+        # Held in memory: groups may lie anywhere in the dump.
         batches = list(_measured(dump, rows, job, grader, rule))
         rollouts = list(chain.from_iterable(_rollouts(dump, batch) for batch in batches))
+        # Within the block: equal answers are told by the grader's workers.
         basis = find_all(rollouts, grader.equal, config.right_from)
     result = summary.of(rollouts, basis)
     start = 0
@@ -108,11 +104,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         summary.write_page(config.page, result, dumps, batches, job.console)
 
 
-def _completions(batch: pa.RecordBatch) -> list[Any]:
-    completions: list[Any] = batch.column("completion").to_pylist()
-    return completions
-
-
 def _measured(dump: Dump, rows: Rows, job: Job, grader: Grader, rule: RewardRule) -> Rows:
     """The rows with our verdicts and what each tells by itself."""
     measure = partial(_measure, dump, grader, rule)
@@ -120,7 +111,7 @@ def _measured(dump: Dump, rows: Rows, job: Job, grader: Grader, rule: RewardRule
     async def compute(part: pa.RecordBatch) -> Result:
         return Result(with_columns(*await measure(part)))
 
-    size = CODE_UNIT if "tests" in dump.schema.names else UNIT
+    size = unit_size(dump.schema)
     yield from resumable(rows, job, compute, nothing_to_close, size=size, window=4, unit="rollouts")
 
 
@@ -130,6 +121,7 @@ async def _measure(
     """Some rows, and the columns to add to them."""
     rows = to_rows(part)
     rewards = await asyncio.gather(*(_graded(dump, grader, rule, row) for row in rows))
+    # Languages and n-grams take a while, in which the loop must serve the grader.
     measured = await asyncio.to_thread(lambda: [_measures(dump, rule, row) for row in rows])
     verdicts = columns(rewards)
     values = pa.RecordBatch.from_pylist(measured, schema=MEASURED)
@@ -177,6 +169,7 @@ def _rollout(dump: Dump, row: dict[str, Any]) -> Rollout:
     text = str(row["completion"]).encode("utf-8", "surrogatepass")
     return Rollout(
         group=dump.group(row),
+        # 16 bytes are enough to tell all texts apart, and many texts would not fit into memory.
         text=hashlib.blake2b(text, digest_size=16).digest(),
         reward=row["trainer_reward"],
         said_right=row["trainer_right"],
@@ -200,6 +193,7 @@ def _with_findings(
         for name in summary.NAMES:
             row[f"audit_{name}"] = rollout.findings.get(name)
         rows.append(row)
+    # In place of what was measured: the limit of rewards is known only now.
     right = pa.array([rollout.said_right for rollout in rollouts], pa.bool_())
     position = batch.schema.get_field_index("trainer_right")
     judged = batch.set_column(position, batch.schema.field(position), right)

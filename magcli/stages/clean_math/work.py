@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from magcli.errors import PromptRefused
 from magcli.evaluation import rows, suite
 from magcli.generate.types import Sampling, sample_seed
 from magcli.layouts import names
-from magcli.run.each_row import Drop, each_row
+from magcli.run.each_row import Drop, each_row, nothing_to_close
 from magcli.stages.clean_math import Config, reads
 from magcli.stages.shared import engines, tables, templates
 from magcli.verify.math import equal, parsable
@@ -51,11 +50,12 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the evaluation files and of the model."""
     identity: dict[str, Any] = {}
     if config.model:
-        model = templates.open_model(config.model, config)
+        model = templates.open_model(config)
         identity = engines.model_identity(model, templates.NO_SYSTEM)
     for path, name in short_names(_against_files(config)).items():
         identity |= tables.table_identity(f"against {name}", path)
     for name, problems in _against_suites(config).items():
+        # By content, as a suite is no file; values of any type by their text.
         text = json.dumps(problems, sort_keys=True, default=str)
         identity[f"against {name}_sha256"] = hash_text(text)
     return identity
@@ -101,7 +101,9 @@ def _with_context(rows: Rows, job: Job) -> Rows:
     if not columns:
         yield from rows
         return
+    # Then the ids are hashes of the questions.
     hash_ids = "id" not in job.inputs.schema.names
+    # Only once, at the first row that has a context.
     reported = False
     for batch in rows:
         contexts = [context_of(row, columns) for row in to_rows(batch.select(columns))]
@@ -123,8 +125,8 @@ def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool
             continue
         row["prompt"] = with_context(context, row["prompt"])
         if hash_ids:
-            key = f"{row['id']}\x1f{context}".encode("utf-8", "surrogatepass")
-            row["id"] = hashlib.sha256(key).hexdigest()[:16]
+            # The unit separator is in no id.
+            row["id"] = hash_text(f"{row['id']}\x1f{context}")[:16]
     return from_rows(rows, batch.schema)
 
 
@@ -145,6 +147,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
         decided = clean(prompt, row["answer"], parsable=parsable)
         if generator is None:
             return decided
+        # None where the rules are certain.
         asked = model_question(prompt, row["answer"], decided, parsable=parsable)
         if asked is None:
             return decided
@@ -152,10 +155,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
         job.tally[f"{asked.question}: {answer}"] += 1
         return asked.decision(answer)
 
-    async def close() -> None:
-        if generator:
-            await generator.close()
-
+    close = generator.close if generator else nothing_to_close
     size, window = UNIT, 1
     if generator:  # every row is a unit, so that many questions are asked at once
         size, window = 1, 2 * config.num_slots
@@ -183,6 +183,7 @@ async def _answer(config: Config, generator: Generator, id: str, prompt: str, as
     try:
         (completion,) = await generator.complete(messages(asked.question, prompt), sampling, seeds=seeds)
     except PromptRefused:
+        # A refused question counts as one without a clear answer.
         return "neither"
     return parse_answer(completion.text, generator.thoughts)
 
@@ -194,6 +195,7 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
     evaluations = index_evaluations(files, suites)
     matches: Counter[str] = Counter()
     for batch in rows:
+        # A match for each row, None for most.
         sources = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
         if not any(sources):  # most batches, and making rows is slow
             yield batch
@@ -217,9 +219,11 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
     index = StatementIndex(lambda one, other: equal(one, other) or equal(other, one))
     before: Counter[str] = Counter()
     reworded: Counter[str] = Counter()
+    # Which rows are duplicates is known only after the last one, so they wait on the disk.
     with closing(SpilledBatches(schema(config, job.schema))) as spilled:
         for batch in rows:
             spilled.add(batch)
+            # How many rows each source had, to tell what share of it is lost.
             before.update(_sources(batch))
             columns = (batch.column(name).to_pylist() for name in ("id", "prompt", "answer"))
             for id, prompt, answer in zip(*columns, strict=True):
@@ -235,6 +239,7 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
                 is_kept.append(duplicate is None)
                 if duplicate:
                     _drop(job, batch.slice(offset, 1), duplicate, index)
+                    # Only near-duplicates are a matter of --similarity.
                     reworded[source] += duplicate.reason == "near-duplicate"
             yield batch.filter(pa.array(is_kept, pa.bool_()))
             start += batch.num_rows
@@ -257,6 +262,7 @@ def _warn_of_templates(config: Config, job: Job, before: Counter[str], reworded:
         text = f"clean-math: {count:,} near-duplicates by --similarity {config.similarity:g}; a higher one keeps more"
         job.console.say(text, event="near-duplicates-dropped", dropped=count, similarity=config.similarity)
     for source, count in reworded.items():
+        # Half of a source is more than chance.
         if 2 * count > before[source]:
             where = f" of source {source}" if source else ""
             job.console.warn(

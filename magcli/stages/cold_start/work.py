@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from magcli.choices import AUTO
+from magcli.console import counted
 from magcli.curate import traces
 from magcli.curate.published import check_distinct, columns_read, readable, texts_of, traces_of
 from magcli.curate.tables import read_lenient, spilled_rows
 from magcli.curate.traces import Candidate
 from magcli.data.schema import TRACE, require
+from magcli.data.seal import hash_text
 from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.layouts.convert import selected
@@ -86,6 +87,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _form(config: Config, rows: Rows, job: Job) -> tuple[ThoughtForm, Rows]:
     """The form of thoughts of the model to train, and all rows."""
+    # The model that is to be trained decides, not what wrote the traces.
     if config.tokenizer and config.thoughts == AUTO:
         form = Model.open(config.tokenizer).thoughts
         forms.record(form, job)
@@ -113,6 +115,7 @@ def _mixed(config: Config, rows: Rows, spilled: SpilledRows, general: SpilledRow
     instructions = _usable(_instructions(config, form, job), system, job)
     keys = [_key(row) for row in _spill(instructions, general)]
     num_copies = sum(selection.copies.values())
+    # Their share of the whole mix, not of the traces.
     wanted = traces.num_instructions(num_copies, config.fraction) if keys else 0
     if len(keys) < wanted:
         text = f"{len(keys):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
@@ -131,7 +134,7 @@ def _mixed(config: Config, rows: Rows, spilled: SpilledRows, general: SpilledRow
             mixed.append(traces.MixedRow(trace["source"], pick.copy, measure(trace), trace["weight"]))
             batch.append(trace)
         yield pa.RecordBatch.from_pylist(batch, TRACE)
-    _report_rows(config, len(spilled), selection, len(keys), len(used), job)
+    _report_rows(len(spilled), selection, len(keys), len(used), job)
     _report_mix(mixed, "tokens" if config.tokenizer else "characters", job)
 
 
@@ -145,6 +148,7 @@ def _spill(rows: Iterable[Row], spilled: SpilledRows) -> Iterator[Row]:
 def _trace(row: Row, pick: Pick, system: str | None) -> Row:
     source = pick.source
     if source == "traces" and row.get("step") is not None:  # of a run of magcli rl
+        # The table of a run has its steps.
         source = "rollouts"
     return {
         "id": _key(row),
@@ -161,10 +165,8 @@ def _check_columns(schema: pa.Schema, where: str) -> None:
 
 def _answer_column(names: Sequence[str]) -> str | None:
     """The column with the answers of problems."""
-    for name in ("answer", *tables.ALIASES["answer"]):
-        if name in names:
-            return name
-    return None
+    accepted = ("answer", *tables.ALIASES["answer"])
+    return next((name for name in accepted if name in names), None)
 
 
 def _traces(rows: Rows, form: ThoughtForm) -> Iterator[Row]:
@@ -180,12 +182,14 @@ def _without_foreign_scores(rows: Iterable[Row], job: Job) -> Iterator[Row]:
     All rows are read before the first is returned if the table has scores.
     """
     assert job.inputs is not None
+    # Whether scores are verdicts is known after the last row, so rows wait on the disk.
     if not any("score" in table.names for table in job.inputs.schemas):
         yield from rows
         return
     with spilled_rows() as kept:
         outside = 0
         for row in rows:
+            # Rows without a score count as within.
             outside += not 0 <= row.get("score", 0) <= 1
             kept.append(row)
         if outside:
@@ -214,6 +218,7 @@ def _consistent(rows: Iterable[Row], job: Job) -> Iterator[Row]:
         for row in rows:
             own_answer = row.get("own_answer")
             if own_answer and own_answer != row["answer"]:
+                # Most tables have no such row, and starting workers takes a while.
                 grader = grader or stack.enter_context(graders.open_grader(options.GraderOptions(workers=1)))
                 if not grader.equal(own_answer, row["answer"]):
                     job.drops.row(_key(row), "other-answer", row)
@@ -230,13 +235,14 @@ def _check_format(config: Config, traces: Sequence[Row], form: ThoughtForm, job:
     faults: Counter[str] = Counter()
     for row in traces:
         fault = gate(_answer(row), "code" if row.get("kind") == "code" else "math", form)
+        # Else it is the parts of a completion in the format.
         if isinstance(fault, str):
             faults[fault] += 1
     if not faults:
         return
     broken = faults.total()
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in faults.most_common())
-    text = f"{broken:,} of {len(traces):,} traces break the format of the reward ({reasons})"
+    text = f"{broken:,} of {len(traces):,} traces break the format of the reward ({counted(faults)})"
+    # A few may be wrong; if most are, the model would learn to fail the reward.
     if 2 * broken > len(traces) and not config.any_format:
         raise DataError(
             f"cold-start: {text}, which is {form} and then a \\boxed{{}}; give worked solutions with their answers, "
@@ -262,8 +268,9 @@ def _key(row: Mapping[str, Any]) -> str:
     """A key of a row that does not depend on its position."""
     id, group, sample = (row.get(name) for name in ("id", "group", "sample"))
     if id is None or id == "":
+        # Without an id the text itself tells rows apart.
         content = json.dumps([row.get("messages"), row.get("prompt"), row.get("completion")])
-        id = hashlib.sha256(content.encode()).hexdigest()[:16]
+        id = hash_text(content)[:16]
     parts = [str(part) for part in (id, group, sample) if part is not None]
     return "/".join(filter(None, parts))
 
@@ -305,6 +312,7 @@ def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], in
     for number, row in enumerate(rows):
         candidates.append(_candidate(number, row))
         lengths.append(measure(row) if row.get("correct") else 0)  # selection ranks only correct traces by length
+    # A single one in characters would be ranked among tokens.
     have_lengths = all(candidate.num_tokens for candidate in candidates if candidate.correct)
     if have_lengths and not config.tokenizer:
         return candidates
@@ -313,10 +321,11 @@ def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], in
 
 def _candidate(number: int, row: Row) -> Candidate:
     """The facts about a trace; its problem is a hash of the question, as ids of two tables may collide."""
+    # All turns but the answer.
     question = [turn["content"] for turn in row["messages"][:-1]] if row.get("messages") else row["prompt"]
     return Candidate(
         number,
-        hashlib.sha256(json.dumps(question).encode()).hexdigest(),
+        hash_text(json.dumps(question)),
         _key(row),
         _number(row, "num_tokens") or 0,
         row.get("correct"),
@@ -336,6 +345,7 @@ def _number(row: Row, name: str) -> int | None:
     if value is None or value == "":
         return None
     try:
+        # CSV and JSON tables may have "12" or 12.0.
         return int(float(value))
     except (TypeError, ValueError, OverflowError):
         raise DataError(f"cold-start: {name} of trace {_key(row)} is {value!r}, expected a number") from None
@@ -367,8 +377,10 @@ def _in_layout(source: Source, job: Job) -> Rows:
         yield from (batch.select(names) for batch in source.rows)
         return
     for batch in layout.rows(source.rows):
+        # Null in rows that could be read.
         why = batch.column(UNREAD)
         for row in to_rows(batch.filter(why.is_valid())):
+            # "reason<tab>what is wrong".
             reason, _, detail = row.pop(UNREAD).partition("\t")
             job.drops.row(_key(row), reason, {**row, "error": detail})
         yield batch.filter(why.is_null()).drop_columns([UNREAD])
@@ -383,18 +395,16 @@ def _measure(config: Config) -> Callable[[Row], int]:
     return lambda row: len(tokenizer(_answer(row), add_special_tokens=False)["input_ids"])
 
 
-def _report_rows(
-    config: Config, num_traces: int, selection: Selection, num_instructions: int, num_used: int, job: Job
-) -> None:
+def _report_rows(num_traces: int, selection: Selection, num_instructions: int, num_used: int, job: Job) -> None:
     """Report the traces selected and dropped, and the rows of the mix."""
-    reasons = Counter(selection.dropped.values()).most_common()
-    dropped = sum(job.drops.counts[reason] for reason, _ in reasons)
+    reasons: Counter[str] = Counter(selection.dropped.values())
+    dropped = sum(job.drops.counts[reason] for reason in reasons)
     text = f"cold-start: {num_traces:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped"
     if reasons:
-        by_reason = ", ".join(f"{reason} {count:,}" for reason, count in reasons)
-        text += f" ({by_reason})"
-    job.console.result(text, event="selected", **dict(reasons))
+        text += f" ({counted(reasons)})"
+    job.console.result(text, event="selected", **dict(reasons.most_common()))
     copies = sum(selection.copies.values())
+    # A trace of a harder problem may have several copies.
     text = f"cold-start: selected traces make {copies:,} rows"
     if num_instructions:
         text += f", and {num_used:,} of {num_instructions:,} instructions"

@@ -23,9 +23,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Check that all shards are there, and join their rows in order."""
     assert job.inputs is not None
     shards = shard.parts(job.sources)
+    # In the order of the rows, whatever the order of the arguments.
     job.inputs.sources = [part.source for part in shards]
     job.joined = shard.history(shards)
     resolved = shard.resolved_options(shards)
+    # ``auto`` may mean different things on different machines.
     mixed = [f"{option} {values}" for option, values in resolved.items() if "," in values]
     if mixed:
         job.console.warn(

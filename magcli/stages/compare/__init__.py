@@ -32,9 +32,11 @@ def check(config: Config) -> None:
     """Refuse fewer than two paths, and a mixture of runs and tables."""
     usage(len(config.paths) > 1, "compare: name two runs or tables at least: magcli compare A B")
     runs = [path for path in config.paths if _is_run(path)]
+    # A missing table is named when it is read.
     missing = [path for path in config.paths if runs and not Path(path).exists()]
     usage(not missing, f"compare: {', '.join(missing)}: no such run")
     text = f"compare: {', '.join(runs)} are runs and the others tables; compare runs with runs, and evaluations of both"
+    # None or all.
     usage(len(runs) in (0, len(config.paths)), text)
 
 

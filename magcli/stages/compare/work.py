@@ -50,6 +50,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _compare_runs(folders: Sequence[Path], names: Sequence[str], job: Job) -> None:
     """Print the options that differ, and the ends of the curves."""
     differ = differing([options_of(read_run(folder)) for folder in folders])
+    # Curves are noisy, so their ends are means over the last steps.
     ends = [end_of(RunDir(folder).metrics()) for folder in folders]
     values = {}
     for name in ("steps", *ENDS):
@@ -81,6 +82,7 @@ def _compare_tables(config: Config, names: Sequence[str], job: Job) -> None:
     rows = metrics.compare(sides, config.ks, config.seed)
     verdicts = []
     for row in rows:
+        # The first table is what the others are compared with.
         if row["metric"] == HEADLINE and row["model"] != first:
             verdicts.append(verdict(row, first))
 
@@ -95,6 +97,7 @@ def _settings(source: Source) -> dict[str, Any]:
     """The options of the stage that made a table; none without a history."""
     if not source.chain:
         return {}
+    # The last link is the stage that made the table.
     link = source.chain[-1]
     inputs = [table.name for table in link.inputs]
     return {**link.config, "command": link.stage, "inputs": inputs}
@@ -116,5 +119,6 @@ def _table(title: str, names: Sequence[str], rows: Mapping[str, Sequence[str]]) 
     for name, values in rows.items():
         table.add_row(name, *map(visible, values))
     text = io.StringIO()
+    # As wide as the terminal, on which the text is printed later.
     Console(file=text, width=Console().width, highlight=False, markup=False, emoji=False).print(table)
     return f"{title}\n{text.getvalue()}\n"

@@ -50,6 +50,7 @@ def check(config: Config) -> None:
         usage(bool(new and old) and "=" not in old, f"convert.rename: '{pair}' is not NEW=OLD")
         new_names.append(new)
         old_names.append(old)
+    # Two columns of one name, or one column under two.
     for names in (new_names, old_names):
         for name in names:
             is_single = names.count(name) == 1

@@ -48,6 +48,7 @@ def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str
         listed = ", ".join(present) or "none"
         raise DataError(f"convert: the input lacks column {', '.join(missing)}; it has: {listed}")
 
+    # A column within objects needs the whole column that it is in.
     names = {top_name(path, all_columns) for path in (*_kept(config, all_columns), *read)}
     kept = []
     for columns in renamed:
@@ -57,13 +58,16 @@ def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str
 
 def _renamed(config: Config, schema: pa.Schema) -> dict[str, str]:
     """The columns of one table after renaming, as name -> path; a value within objects is copied to its own column."""
+    # By the old name.
     new_of = {}
     for pair in config.rename:
         new, old = pair.split("=")
         new_of[old] = new
     columns = [(new_of.get(name, name), name) for name in schema.names]
+    # Old names that are paths into objects, such as reward_model.ground_truth.
     columns += [(new, old) for old, new in new_of.items() if old not in schema.names and has(old, schema)]
     names = [new for new, _ in columns]
+    # A new name that another column has.
     twice = sorted({name for name in new_of.values() if names.count(name) > 1})
     usage(not twice, f"convert.rename: the input has a column {', '.join(twice)} already; rename that one too")
     return dict(columns)
@@ -80,6 +84,7 @@ def _read_by_options(config: Config, schema: pa.Schema) -> list[str]:
 
 def _named(names: Iterable[str]) -> pa.Schema:
     """A schema of these columns, whose types are not known."""
+    # Only names are looked up in it.
     return pa.schema([(name, pa.null()) for name in dict.fromkeys(names)])
 
 
@@ -112,6 +117,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.limit:
         rows = _limited(config, rows, job)
     names = _kept(config, row_schema)
+    # Nothing to choose: batches pass as they are.
     if list(names) == row_schema.names:
         return rows
     return selection.columns(rows, names, selection.columns_schema(row_schema, names))
@@ -121,11 +127,13 @@ def _limited(config: Config, rows: Rows, job: Job) -> Rows:
     """The first rows; those after them are counted only if they are read."""
     assert job.inputs is not None
     chooses_rows = config.where or config.explode or config.split or config.sort or config.shuffle or config.sample
+    # Then the reader itself stops early.
     if not chooses_rows:
         job.inputs.select_first(config.limit)
         yield from rows
         return
     is_pipe = any(source.total is None for source in job.sources)  # read to its end, where its history is
+    # Sorted rows have all been read anyway.
     is_read = bool(is_pipe or config.sort or config.shuffle or config.sample)
     left = config.limit
     for batch in rows:
@@ -154,6 +162,7 @@ def _split(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows on the side of --split; the others are those that `magcli split` holds out with the same seed."""
     for batch in rows:
         values = column_at(batch, config.by).to_pylist()
+        # --split is the share to keep, ``held_out`` takes that of the others.
         others = pa.array([held_out(value, 1 - config.split, config.seed) for value in values], pa.bool_())
         job.drops.batch(batch.filter(others), "held-out")
         yield batch.filter(pc.invert(others))
@@ -163,12 +172,14 @@ def _ordered(config: Config, rows: Rows, schema: pa.Schema, job: Job) -> Rows:
     """All rows, which are held in memory, in their order; of a sample, the chosen ones."""
     batches = [batch for batch in rows if batch.num_rows]
     rng = random.Random(config.seed)
+    # Row numbers over all batches.
     numbers: Sequence[int] = range(sum(batch.num_rows for batch in batches))
     if config.sort:
         numbers = sorted_order(batches, config.sort, schema)
     if config.shuffle:
         numbers = rng.sample(numbers, len(numbers))
     if config.sample and config.sample < len(numbers):
+        # Positions, not numbers, so that a sample of sorted rows stays sorted.
         positions = set(rng.sample(range(len(numbers)), config.sample))
         others = [number for position, number in enumerate(numbers) if position not in positions]
         numbers = [number for position, number in enumerate(numbers) if position in positions]  # in their order

@@ -62,8 +62,11 @@ def _driver(file: Path = DRIVER) -> str:
 def _attention_kernel(device: str) -> str:
     """PyTorch's kernel for causal attention with grouped heads in bf16."""
     prepare_device(device)
+    # (batch, heads, tokens, head size).
     query = torch.zeros(1, 8, 64, 64, dtype=torch.bfloat16, device=device)
+    # Two heads of keys for eight of queries.
     key = query[:, :2]
+    # Without a mask or dropout, causal, with grouped heads.
     params = cuda.SDPAParams(query, key, key, None, 0.0, True, True)
     if cuda.can_use_flash_attention(params):
         return "FlashAttention"
@@ -74,6 +77,7 @@ def shared_memory() -> str:
     """The space for weights on their way to generators; containers have little of it by default."""
     if not SHARED_MEMORY.is_dir():
         return "none; weights for generators go through the folder for temporary files"
+    # Docker gives a container 64 MiB unless it is told otherwise.
     free = shutil.disk_usage(SHARED_MEMORY).free / 2**30
     hint = "; weights for generators need it: docker run --ipc=host, or --shm-size" if free < 1 else ""
     return f"{free:.1f} GiB free in {SHARED_MEMORY}{hint}"

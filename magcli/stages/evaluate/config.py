@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magcli.config import check_bounds, opt
+from magcli.config import check_bounds, is_url, opt
 from magcli.errors import usage
 from magcli.evaluation.suite import load
 from magcli.stages.shared import options
@@ -87,11 +87,14 @@ def check(config: Config) -> None:
     _check_cluster(config)
     usage(not (config.compare and config.anywhere), "evaluate: --anywhere does not apply to --compare; omit one")
     usage(config.compare or config.markdown is None, "evaluate: --markdown requires --compare")
+    # A suite needs a model, which ``check_engine`` asks for.
     if config.model or config.suite:
         options.check_engine("evaluate", config)
         if config.before:
+            # The same engine must be able to run the other model too.
             options.check_engine("evaluate", baseline(config))
         for suite in load(config.suite):
+            # The file of a suite may have values out of bounds.
             check_bounds(f"evaluate: suite {suite.name}", sampling_options(config, suite))
 
 
@@ -100,11 +103,12 @@ def _check_cluster(config: Config) -> None:
     if config.cluster:
         text = f"evaluate: --cluster {config.cluster} places engines"
         usage(bool(config.model), f"{text}, so it needs --model; omit it")
-        usage(not config.model.startswith(("http://", "https://")), f"{text}, and --model is a server; omit it")
+        usage(not is_url(config.model), f"{text}, and --model is a server; omit it")
 
 
 def sampling_options(config: Config, suite: Suite | None = None) -> options.SamplingOptions:
     """How the problems of a suite, or of a table, are sampled: the command's options, else the suite's."""
+    # The defaults for a table; a suite has its own.
     default = options.SamplingOptions(samples=4, temperature=0.7)
     system = config.system
     if suite is not None:
@@ -127,6 +131,7 @@ def baseline(config: Config) -> Config:
     """The options that evaluate the --before model; its completions are stored next to the model's."""
     path = config.completions
     if path is not None:
+        # Never in the place of the other model's, which has other samples.
         path = path / "before" if config.suite else path.with_name(f"before-{path.name}")
     return replace(config, model=config.before, before="", completions=path)
 
@@ -135,11 +140,10 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
     """The stored completions, or the Markdown of a comparison."""
     if config.completions is None:
         return () if config.markdown is None else (config.markdown,)
+    # A table of problems has one task without a name.
     names = [suite.name for suite in load(config.suite)] if config.suite else [""]
-    roots: list[Path | None] = [config.completions]
-    if config.before:
-        roots.append(baseline(config).completions)
-    tables = [completions_table(root, name) for root in roots for name in names]
+    sides = [config, baseline(config)] if config.before else [config]
+    tables = [completions_table(side.completions, name) for side in sides for name in names]
     return tuple(table for table in tables if table is not None)
 
 

@@ -88,6 +88,7 @@ class SuiteTask(NamedTuple):
         names: list[str] = self.problems[0].schema.names
         if not self.name or "tests" not in names:
             return names
+        # Repeated for each sample, large tests would fill the disk; the suite has them anyway.
         size = sum(batch.column("tests").nbytes for batch in self.problems)
         return [name for name in names if name != "tests" or size <= MAX_TEST_BYTES]
 
@@ -106,7 +107,7 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
         UsageError, DataError: a suite is unknown, or its data is missing.
         EnvironmentFault: a package that a suite's verifier needs is not installed.
     """
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     tasks = []
     for suite in suites.load(config.suite):
         if suite.verifier == "ifeval":
@@ -115,30 +116,30 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
         notes = (suite.note, programs.in_process_note(problems))
         noted = replace(suite, note="; ".join(filter(None, notes)))
         batches = pa.Table.from_pylist(problems).to_batches()
-        sampling = sampling_options(config, suite)
-        tasks.append(_task(config, model, sampling, noted, batches, output))
+        tasks.append(_task(config, model, noted, batches, output))
     return tasks
 
 
 def task_of_table(config: Config, problems: Sequence[pa.RecordBatch], output: str | None) -> SuiteTask:
     """The task of a table of problems."""
-    return _task(config, templates.open_model(config.model, config), sampling_options(config), None, problems, output)
+    return _task(config, templates.open_model(config), None, problems, output)
 
 
 def _task(
     config: Config,
     model: Model,
-    sampling: SamplingOptions,
     suite: Suite | None,
     problems: Sequence[pa.RecordBatch],
     output: str | None,
 ) -> SuiteTask:
+    sampling = sampling_options(config, suite)
     name, function, note, language = "", "", "", config.language
     if suite:
         name, function, note = suite.name, suite.function, suite.note
         language = language or suite.language
     identity = {
         "suite": name,
+        # By content: a suite's data may come from a folder or from the hub.
         "problems_sha256": digest(problems),
         "model": config.model,
         **{part: getattr(config, part) for part in ("engine", "dtype", "deterministic", "verify_deadline", "sandbox")},
@@ -151,10 +152,12 @@ def _task(
     }
     table = completions_table(config.completions, name)
     base = table
+    # Without a table for them completions are journaled beside the output; with neither, not at all.
     if base is None and output not in (None, "-"):
         base = Path(f"{output}.{name or 'completions'}")
     journal = base.with_name(f".{base.name}.journal") if base else None
     rule = RewardRule(use_language=language, num_tests=ALL_TESTS)
+    # With the usual form of thoughts; ``_in_form`` replaces it once the model is open.
     plan = engines.sampling_plan(sampling)
     return SuiteTask(name, problems, sampling, plan, function, rule, identity, table, journal, note)
 
@@ -170,6 +173,7 @@ def digest(problems: Sequence[pa.RecordBatch]) -> str:
     """SHA-256 of problems, as values."""
     sha = hashlib.sha256()
     for batch in problems:
+        # ``repr`` tells 1 from "1" and None from "None".
         sha.update(repr((batch.schema.names, to_rows(batch))).encode("utf-8", "surrogatepass"))
     return sha.hexdigest()
 
@@ -181,6 +185,7 @@ def run_tasks(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[
     """
     missing = []
     for task in tasks:
+        # Stored ones come first, before a model is loaded for the others.
         rows = _stored(task, job)
         if rows is None:
             missing.append(task)
@@ -207,6 +212,7 @@ def _stored(task: SuiteTask, job: Job) -> Rows | None:
     if source.chain:
         link = source.chain[-1]
         before = fingerprint(link.config)
+        # Packed, because a history has lists where the identity may have tuples.
         if link.version == __version__ and seal.pack(before) == seal.pack(identity):
             job.console.say(f"evaluate: reusing the completions in {task.table}", event="reused")
             return _completed(source.rows, task, job)
@@ -227,6 +233,7 @@ def _completed(rows: Rows, task: SuiteTask, job: Job) -> Rows:
     for batch in task.problems:
         for row in to_rows(batch):
             if row["id"] not in answered:
+                # The file of reasons is missing beside a table that was moved without it.
                 job.drops.row(row["id"], reasons.get(row["id"], PromptTooLong.reason), row)
 
 
@@ -251,22 +258,18 @@ def _store_reasons(table: Path, reasons: Mapping[str, str]) -> None:
 def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[tuple[SuiteTask, Rows]]:
     """Sample and grade tasks: one stream of problems for the model, split by task."""
     total = sum(task.num_problems for task in tasks)
-    with job.console.progress(total, "problems", job.stage) as bar:
-        yield from _run(_Runner(tasks, config, job, bar), config)
-
-
-def _run(runner: _Runner, config: Config) -> Iterator[tuple[SuiteTask, Rows]]:
-    tasks = runner.tasks
     samples = min(task.plan.samples for task in tasks)
     # Problems at once: twice those that fill the slots, which are busy while other problems are graded.
     window = max(2, 2 * config.num_slots // samples + 2)
-    ordered = in_order(runner.units(), runner.finish, window)
-    results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
-    # The results are in the order of the units, so those of a task follow one another.
-    for number, numbered in groupby(results, key=lambda pair: pair[0]):
-        task = tasks[number]
-        of_task = (result for _, result in numbered)
-        yield task, runner.rows(task, of_task)
+    with job.console.progress(total, "problems", job.stage) as bar:
+        runner = _Runner(tasks, config, job, bar)
+        ordered = in_order(runner.units(), runner.finish, window)
+        results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
+        # The results are in the order of the units, so those of a task follow one another.
+        for number, numbered in groupby(results, key=lambda pair: pair[0]):
+            task = runner.tasks[number]
+            of_task = (result for _, result in numbered)
+            yield task, runner.rows(task, of_task)
 
 
 class _Runner:
@@ -277,11 +280,14 @@ class _Runner:
         self.job = job
         self.bar = bar
         bar.report("opening the engine")
+        # Before the engine: it keeps what an interrupted run chose for it.
         self.journals = [_journal(task, job) for task in tasks]
         unfinished = [journal for journal in self.journals if journal is not None]
         self.graders: dict[str, Grader] = {}
+        # Suites with the same reward share its workers.
         for function in {task.function for task in tasks}:
             self.graders[function] = graders.open_grader(config, function, config.environment)
+        # Before the engine, whose start may take minutes.
         self._try_functions()
         self.engines: ClusterEngines | None = None
         self.generator = self._open_engine(config, unfinished)
@@ -289,7 +295,7 @@ class _Runner:
         environment: Environment | None = None
         if config.environment:
             environment = self._opened.enter_context(environments.open_environment(config, config.environment))
-        model = templates.open_model(config.model, config)
+        model = templates.open_model(config)
         self.tasks = [_in_form(task, model, environment, self.generator.thoughts) for task in tasks]
         bar.begin()
         bar.report("")
@@ -301,6 +307,7 @@ class _Runner:
     def _open_engine(self, config: Config, unfinished: Sequence[Journal]) -> Generator:
         """The engine of this process, or those of --cluster."""
         if not config.cluster:
+            # vLLM compiles only for work that is worth it.
             expected = [(task.num_problems * task.sampling.samples, task.sampling.max_tokens) for task in self.tasks]
             return engines.open_engine(config, self.job, unfinished, expected)
 
@@ -333,6 +340,7 @@ class _Runner:
     def units(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """All problems, each with the number of its task and a key."""
         for number, task in enumerate(self.tasks):
+            # A problem is a unit, so that a killed evaluation loses the running ones alone.
             for key, part in keyed(rechunk(iter(task.problems), 1)):
                 yield f"{number}:{key}", part
 
@@ -356,10 +364,12 @@ class _Runner:
         grader.check(row)
         try:
             samples = await sample_problem(self.generator, row, task.plan)
+        # The other problems of the suite are still worth their metrics.
         except PromptRefused as error:
             return result_of([row], [Drop(error.reason, error=str(error))], task.schema)
         rewards = await grade_samples(grader, row, samples, task.rule)
         problems = repeat_rows(part.select(task.columns), len(samples))
+        # Without the conversations of an environment: a suite's table has the usual columns.
         sampled = completion_columns(samples).select(COMPLETION.names)
         completions = with_columns(problems, sampled)
         return Result(with_columns(completions, columns(rewards)))
@@ -367,6 +377,7 @@ class _Runner:
     def rows(self, task: SuiteTask, results: Iterator[Result]) -> Rows:
         """The rows of a task, written to its table while they pass."""
         rows = self._rows(task, results)
+        # Its history has what determines the completions, by which they are recognised later.
         return _tee(rows, task.table, replace(self.job, settings=task.identity)) if task.table else rows
 
     def _rows(self, task: SuiteTask, results: Iterator[Result]) -> Rows:
@@ -382,6 +393,7 @@ class _Runner:
     async def close(self) -> None:
         """Close the model, the graders and the journals, which stay on disk."""
         await self.generator.close()
+        # The environment after the engine that asks it.
         self._opened.close()
         if self.engines is not None:
             self.engines.close()
@@ -398,6 +410,7 @@ def _tee(rows: Rows, path: Path, job: Job) -> Rows:
     Raises:
         DataError: there are no rows, so the columns are unknown.
     """
+    # Its schema is that of the table.
     first = next(rows, None)
     if first is None:
         raise DataError(f"{job.stage}: no rows for {path}")

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.console import counted
 from magcli.data import durable
+from magcli.data.json_columns import finite
 from magcli.errors import DataError
 from magcli.evaluation import metrics
 from magcli.evaluation.metrics import ignoring_format, min_samples, scale
@@ -59,15 +61,16 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt, of suites and of the other run."""
     identity: dict[str, Any] = {}
     if config.model:
-        identity |= engines.model_identity(templates.open_model(config.model, config), config.system)
+        identity |= engines.model_identity(templates.open_model(config), config.system)
         identity |= graders.grader_identity(config, environment=config.environment)
     if config.suite:
         tasks = suite_tasks.tasks_of_suites(config, None)
         identity["suites_sha256"] = {task.name: task.identity["problems_sha256"] for task in tasks}
     if config.before:
-        before = templates.open_model(config.before, config)
+        before = templates.open_model(config, config.before)
         identity["before"] = engines.model_identity(before, config.system)
         if not before.is_local:
+            # Without a digest the name has to do.
             identity["before"] = {"model": config.before} | identity["before"]
     if config.against and is_suite_folder(config.against):
         paths = sorted(config.against.glob("*.arrow"))
@@ -91,7 +94,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable rows, for --dry-run: problems, or without --model completions."""
     if not config.model:
         return sum(batch.num_rows for batch in rows)
-    return previews.graded_problems(config.model, config, config, config.system, rows, job)
+    return previews.graded_problems(config, rows, job)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -108,6 +111,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         tasks, ours = _evaluated(config, batches, job, equality)
         estimates_of: dict[str, list[Estimate]] = {}
         for suite, problems in ours.items():
+            # Within the block: merging answers starts workers.
             estimates_of[suite] = _estimated(suite, problems, theirs.get(suite), config, equality)
 
     report_skipped_ks(ours, config.ks, job)
@@ -115,7 +119,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         is_greedy = task.plan.sampling.temperature == 0
         if is_greedy and task.plan.samples > 1:
             _report_equal_samples(task.name, task.plan.samples, job)
-    dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
+    dropped = counted(job.drops.counts)
     if not estimates_of:
         reasons = f"; dropped: {dropped}" if dropped else ""
         raise DataError(f"evaluate: there is no graded completion to evaluate{reasons}")
@@ -144,11 +148,8 @@ def _left_out(tasks: Sequence[SuiteTask], evaluated: Mapping[str, Sequence[Probl
     """The number of problems of each suite that were asked but have no sample with a verdict."""
     asked: defaultdict[str, set[str]] = defaultdict(set)
     for batch in chain.from_iterable(task.problems for task in tasks):
-        ids = batch.column("id").to_pylist()
-        has_suites = "suite" in batch.schema.names
-        suites = batch.column("suite").to_pylist() if has_suites else [""] * len(ids)
-        for suite, id in zip(suites, ids, strict=True):
-            asked[suite or ""].add(id)
+        for suite, id in zip(_suites(batch), batch.column("id").to_pylist(), strict=True):
+            asked[suite].add(id)
     return {suite: len(ids) - len(evaluated.get(suite, ())) for suite, ids in asked.items()}
 
 
@@ -170,6 +171,7 @@ def _check_against(config: Config, problems: Iterable[pa.RecordBatch]) -> None:
     """
     if config.against is None:
         return
+    # A table of problems may have a column of suites.
     wanted = {suite.name for suite in load(config.suite)} or _suites_in(problems)
     names = sorted(wanted) if is_suite_folder(config.against) else [""]
     for suite in names:
@@ -186,16 +188,19 @@ def _check_models(config: Config) -> None:
         names = [suite.name for suite in load(side.suite)] or [""]
         stored = [completions_table(side.completions, name) for name in names]
         if not all(table is not None and table.exists() for table in stored):
-            engines.require_model(templates.open_model(side.model, side))
+            engines.require_model(templates.open_model(side))
 
 
 def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
     """The names of the suites of problems; empty for those without one."""
-    names: set[str] = set()
-    for batch in problems:
-        suites = batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""]
-        names.update(suite or "" for suite in suites)
-    return names
+    return set(chain.from_iterable(map(_suites, problems)))
+
+
+def _suites(batch: pa.RecordBatch) -> list[str]:
+    """The suite of each problem; empty for one without."""
+    if "suite" not in batch.schema.names:
+        return [""] * batch.num_rows
+    return [suite or "" for suite in batch.column("suite").to_pylist()]
 
 
 def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
@@ -211,6 +216,7 @@ def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equalit
     evaluated: dict[str, list[Problem]] = {}
     for part in parts:
         for suite, problems in by_suite(part, job).items():
+            # Merged after the verdicts are chosen: only wrong answers are compared.
             evaluated[suite] = equality.merge(_judged(problems, config), config.ks)
     return tasks, evaluated
 
@@ -222,6 +228,7 @@ def _judged(problems: list[Problem], config: Config) -> list[Problem]:
 
 def _baseline(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
     """Evaluate the --before model; rows that it drops are not counted twice."""
+    # Journals are named by the output, and the two models need two.
     output = f"{job.output}.before" if job.output not in (None, "-") else None
     apart = replace(job, drops=Drops(keep=False), output=output)
     return _evaluated(baseline(config), rows, apart, equality)
@@ -246,11 +253,7 @@ def _estimated(
 
 def _row(suite: str, estimate: Estimate) -> dict[str, Any]:
     """A row of the table; the bounds of a single problem are null."""
-    row: dict[str, Any] = {"suite": suite}
-    for name, value in estimate._asdict().items():
-        is_nan = value != value  # only NaN differs from itself
-        row[name] = None if is_nan else value
-    return row
+    return {"suite": suite, **finite(estimate._asdict())}
 
 
 def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
@@ -264,6 +267,7 @@ def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
 
 def _value_text(estimate: Estimate) -> str:
     """A value with its interval, of a difference with signs; an interval of a single problem is not a number."""
+    # Format spec: show the sign of positive numbers too.
     sign = "+" if "difference" in estimate.metric else ""
     factor = scale(estimate.metric)
     value = f"{factor * estimate.value:{sign}.1f}"
@@ -285,6 +289,7 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
     with AnswerEquality(config) as equality:
         sides = sides_of(job.sources, config.ks, config.seed, equality, job.console, stage="evaluate")
     for side in sides:
+        # A suite without a name leaves a space.
         by_name = {f"{side.name} {suite}".rstrip(): problems for suite, problems in side.problems.items()}
         report_skipped_ks(by_name, config.ks, job)
     rows = metrics.compare(sides, config.ks, config.seed)

@@ -49,6 +49,7 @@ def check(config: Config) -> None:
     """Refuse a command without a run or an output, and names that the hub would refuse."""
     usage(config.run is not None, "export: the run is missing: magcli export RUN -o OUT")
     usage(config.out is not None, "export: -o is missing: the folder for the result")
+    # The hub spells licences in lower case.
     named = re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", config.license) is not None
     usage(named or not config.license, f"export.license: '{config.license}' is not spelled like apache-2.0")
     if config.gguf is not None:
@@ -65,6 +66,8 @@ def check_repository(repository: str) -> None:
 
 
 def _check_gguf(file: Path, out: Path) -> None:
+    # A Modelfile names it in one line.
     named = file.suffix == ".gguf" and file.name.isprintable()
     usage(named, f"export.gguf: {str(file)!r} is not the name of a file that ends with .gguf")
+    # The folder is renamed into place as a whole, and would be another export with it.
     usage(out.resolve() not in file.resolve().parents, f"export.gguf: {file} is inside {out}; name a file elsewhere")

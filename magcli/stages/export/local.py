@@ -28,6 +28,7 @@ def write_gguf(run: Path, exported: Path, file: Path, console: Console) -> None:
         EnvironmentFault: there is no converter, or it fails.
     """
     model = Model.open(exported)
+    # A line break in the name would end the comment.
     name = " ".join(exported.resolve().name.split())
     note = f"{name}, exported by magcli {__version__}; SHA-256 of the model: {model.digest}"
     beside = file.with_suffix(".Modelfile")
@@ -58,6 +59,7 @@ def _write_modelfile(
             "template, which the GGUF file has",
             event="no-template",
         )
+    # Ollama stops at texts, not at ids.
     stops = [str(tokenizer.convert_ids_to_tokens(token)) for token in sorted(model.ends)]
     text = modelfile(
         gguf,
@@ -74,5 +76,6 @@ def _write_modelfile(
 def _system(model: Model, named: str | None) -> str | None:
     """The system prompt that a run trained with; None without one, or if its file is gone."""
     path = None if named is None else Path(named)
+    # None is magcli's own prompt, which is no file.
     is_there = path is None or str(path) == "none" or path.is_file()
     return system_text(path, model.thoughts) if is_there else None

@@ -40,6 +40,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Write the folder, push it with --push, and convert it with --gguf."""
     assert config.run is not None
     assert config.out is not None
+    # Two exports to one folder would write over each other.
     with durable.locked(config.out):
         note, card = _described(config, job.console)
         if _is_there(config.out, note):
@@ -64,6 +65,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
     """
     assert config.run is not None
     assert config.out is not None
+    # All runs that led to the model, the first one first.
     runs = lineage(config.run, _digest, console)
     folder = config.run / "model"
     if not (folder / "config.json").is_file():
@@ -71,6 +73,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
     model = Model.open(folder)
     _ = model.tokenizer  # one that cannot be used is refused
     hub_id = "" if "model_sha256" in runs[0].options else runs[0].started_from  # only a folder has a digest
+    # The last one is the model itself.
     origins = list(_origins(runs, model.digest))
     models = _models(runs, origins[-1][1])
     figures = [figure for path in config.evaluations for figure in _figures(path, models)]
@@ -95,8 +98,10 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
 def _adapter_base(runs: Sequence[Trained], config: Config) -> str:
     """The model under a run's adapter, as peft finds it anywhere: a hub id, or else an absolute path."""
     last = runs[-1]
+    # A hub id has no digest.
     if "model_sha256" not in last.options:
         return last.started_from
+    # --base is where the first run started, which is this one only if it is alone.
     return config.base if config.base and len(runs) == 1 else str(Path(last.started_from).resolve())
 
 
@@ -111,6 +116,7 @@ def _digest(model: Path, weights: bool) -> str:
 def _start(run: Trained) -> str:
     """The model that a run started from, without paths of the run's machine."""
     folder = Path(run.started_from)
+    # Such as sft/model: "model" alone says nothing.
     return "/".join(folder.parts[-2:]) if "model_sha256" in run.options else run.started_from
 
 
@@ -196,8 +202,10 @@ def _write(config: Config, note: Mapping[str, Any], card: Card) -> None:
     assert config.run is not None
     assert config.out is not None
     model = config.run / "model"
+    # The names of safetensors; None copies the weights.
     kind = {"source": None, "bf16": "BF16", "fp32": "F32"}[config.save_dtype]
     base = note.get("adapter_base")
+    # It appears complete or not at all.
     with atomic_model_folder(config.out) as folder:
         copy_settings(model, folder)
         copy_weights(model, folder, kind)

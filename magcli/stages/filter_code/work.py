@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from magcli.console import counted
 from magcli.curate.code.agreement import MatrixReplay, MatrixTable, Rules
 from magcli.curate.code.execution import ExclusiveRetry, run_all
 from magcli.curate.code.prepare import decide_prepared, kept_columns, prepare
@@ -88,10 +89,12 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     box = graders.open_sandbox(config.sandbox)
     stopped = threading.Event()
     retry = ExclusiveRetry()
+    # A thread a problem: it waits for the sandbox, which is a process of its own.
     threads = ThreadPoolExecutor(config.workers, "sandbox")
     problems: list[tuple[str, str]] = []
 
     async def runs_of(id: str, prepared: Prepared) -> list[Cell]:
+        # Of an interrupted run; other programs or tests have another digest.
         stored = matrix.get(id, prepared.digest) if matrix else None
         if stored is not None:
             return stored
@@ -126,6 +129,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
         out = schema(config, job.schema)
         yield from each_row(job, source, decide, schema=out, close=close, window=config.workers, unit="problems")
         if matrix:
+            # In the order of the table, whatever finished first.
             matrix.finish(problems, job.history)
 
 
@@ -164,9 +168,11 @@ def _decided(config: Config, row: dict[str, Any], prepared: Prepared | Unusable,
         config.drop_weak,
         config.unlabelled,
     )
+    # Pure: a replay with other rules decides anew from the same runs.
     agreed = decide_prepared(prepared, runs, rules)
     if isinstance(agreed, Unusable) or agreed.reason:
         drop = Drop(agreed.reason, detail=agreed.detail)
+        # The machine failed, not the problem, so a resumed run tries again.
         return Retry(drop) if agreed.reason == "not-run" else drop
     return {**row, **kept_columns(prepared, agreed)}
 
@@ -178,6 +184,7 @@ def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
         counts["tests"] += len(row.pop("tests"))
         for reason, number in row.pop("tests_dropped").items():
             counts[f"tests_{reason}"] += number
+        # Texts: why C++ solutions were not run, and which trivial program passes.
         for column, prefix in (("cpp_unrun", "cpp"), ("trivial", "trivial")):
             reason = row.pop(column)
             if reason:
@@ -197,6 +204,7 @@ def _report(counts: Counter[str], job: Job) -> None:
     without_call = _total(counts, "cpp_")
     if without_call != "0":
         text += f"; C++ solutions cannot be called in {without_call}"
+    # They may be kept once the machine works.
     failed = job.drops.counts["not-run"]
     if failed:
         text += f"; {failed:,} were not judged, as this machine failed: --restart tries again"
@@ -205,8 +213,7 @@ def _report(counts: Counter[str], job: Job) -> None:
 
 def _total(counts: Counter[str], prefix: str) -> str:
     """The sum of the counts with a prefix, and each of them in brackets."""
-    matching = {name.removeprefix(prefix): n for name, n in counts.most_common() if name.startswith(prefix) and n}
+    matching = {name.removeprefix(prefix): n for name, n in counts.items() if name.startswith(prefix) and n}
     if not matching:
         return "0"
-    parts = ", ".join(f"{name} {count:,}" for name, count in matching.items())
-    return f"{sum(matching.values()):,} ({parts})"
+    return f"{sum(matching.values()):,} ({counted(matching)})"

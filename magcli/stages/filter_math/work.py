@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.curate.math.difficulty import Rules, band, count_samples, judge, needed, summarise
@@ -44,7 +43,7 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt, or of the run's record of its groups."""
     if config.from_ is not None:
         return {"from_sha256": digest_of(config.from_)} | graders.grader_identity(config)
-    identity = engines.model_identity(templates.open_model(config.model, config), config.system)
+    identity = engines.model_identity(templates.open_model(config), config.system)
     return identity | graders.grader_identity(config, environment=config.environment)
 
 
@@ -57,8 +56,8 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems, for --dry-run."""
     if config.from_ is not None:
         with graders.open_grader(config) as grader:
-            return len(previews.gradable(all_rows(rows), grader, job))
-    return previews.graded_problems(config.model, config, config, config.system, rows, job, config.environment)
+            return sum(1 for _ in engines.gradable(all_rows(rows), grader, job))
+    return previews.graded_problems(config, rows, job)
 
 
 def learned(_config: Config) -> pa.Schema:
@@ -92,6 +91,7 @@ def _judged_by_run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _decision(row: dict[str, Any], summary: Summary | None, judgement: str) -> Decision:
     """The problem with its difficulty, or why it is dropped."""
+    # None if no sample could be graded.
     difficulty = summary._asdict() if summary else {}
     if judgement == "kept":
         return {**row, **difficulty}
@@ -100,8 +100,7 @@ def _decision(row: dict[str, Any], summary: Summary | None, judgement: str) -> D
 
 def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
     """The problems by samples of a model."""
-    open_model = partial(templates.open_model, config.model, config)
-    with environments.opened_episodes(config, config.environment, open_model, config.system) as episodes:
+    with environments.opened_episodes(config, config) as episodes:
         yield from _sampled_in(config, rows, job, episodes)
 
 
@@ -120,6 +119,7 @@ def _sampled_in(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | N
             samples, rewards = await sample_in_waves(generator, grader, row, plan, rule, judge.samples_wanted)
         except PromptRefused as error:
             return Drop(error.reason, error=str(error))
+        # What the other samples would have cost is estimated from these.
         spent.add(samples, config.samples)
         job.tally["graded"] += len(rewards)
         job.tally["no-think"] += sum(reward.reason == "no-think" for reward in rewards)
@@ -156,6 +156,7 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
             problems=unsampled,
         )
     graded, no_think = job.tally["graded"], job.tally["no-think"]
+    # With --anywhere the format does not count.
     if not config.anywhere and 2 * no_think > graded:
         opening = form_named(job.chosen[forms.THOUGHTS]).opening
         job.console.say(
@@ -205,6 +206,7 @@ class DifficultyJudge:
         self.row = row
         self.grader = grader
         self.anywhere = config.anywhere
+        # Nor do environments say what an answer is, so there is no majority either.
         self.code = row.get("kind") == "code" or options.environment_judges(config.environment)
         self.rules = Rules(*band(config.keep), config.drop_suspect and not self.code)
 
@@ -216,6 +218,7 @@ class DifficultyJudge:
         """The answers of the graded samples, and which are correct."""
         answers, correct = [], []
         for reward in rewards:
+            # Else its grading failed, which says nothing about the problem.
             if reward.trainable:
                 answers.append("" if self.code else reward.extracted)
                 correct.append(reward.correct_anywhere if self.anywhere else reward.correct)
@@ -224,6 +227,7 @@ class DifficultyJudge:
     async def samples_wanted(self, rewards: Sequence[Reward]) -> int:
         """The number of samples to make next: 0 if the remaining ones cannot change the judgement, else a wave, or as
         many as are needed before the judgement can be certain."""
+        # Every sample would have the same reason.
         if rewards and rewards[0].reason == "bad-gold" and not self.code:
             return 0
         answers, correct = self.graded_answers(rewards)
@@ -232,11 +236,13 @@ class DifficultyJudge:
             count_samples, answers, correct, self.rules, same=self.grader.equal, is_gold=self.is_gold
         )
         fewest = needed(counts, self.samples - len(rewards), self.rules)
+        # Not less than a wave, so that a problem seldom waits for its next one.
         return max(fewest, self.wave) if fewest else 0
 
     async def judge(self, rewards: Sequence[Reward]) -> tuple[Summary | None, str]:
         """The summary of the samples, and ``kept`` or the reason to drop the problem."""
         answers, correct = self.graded_answers(rewards)
+        # No sample could be graded: the reason of the first speaks for all.
         if not answers:
             return None, rewards[0].reason
         summary = await asyncio.to_thread(summarise, answers, correct, self.grader.equal)

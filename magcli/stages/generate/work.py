@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.curate.sampling import completion_columns, sample_problem
@@ -35,7 +34,7 @@ def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt and of the environment."""
-    identity = engines.model_identity(templates.open_model(config.model, config), config.system)
+    identity = engines.model_identity(templates.open_model(config), config.system)
     return identity | graders.environment_identity(config.environment)
 
 
@@ -46,13 +45,12 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems, for --dry-run."""
-    return previews.sampled_problems(config.model, config, config.system, rows, job)
+    return len(previews.sampled_problems(config, rows, job))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
-    open_model = partial(templates.open_model, config.model, config)
-    with environments.opened_episodes(ENVIRONMENT, config.environment, open_model, config.system) as episodes:
+    with environments.opened_episodes(ENVIRONMENT, config) as episodes:
         yield from _sampled(config, rows, job, episodes)
 
 
@@ -71,6 +69,7 @@ def _sampled(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | None
         for sample in samples:
             if sample.reward and not sample.reward.trainable:  # the first failure speaks for the problem
                 return result_of([row], [Drop("environment-error", error=sample.reward.detail)], columns)
+        # A row for each sample, in their order.
         repeated = repeat_rows(part, config.samples)
         return Result(with_columns(repeated, completion_columns(samples)))
 
@@ -80,6 +79,7 @@ def _sampled(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | None
         compute,
         generator.close,
         size=1,
+        # Enough problems to keep all slots busy, even with one sample each.
         window=2 * config.num_slots,
         unit="problems",
         completions=lambda: generator.num_finished,

@@ -50,8 +50,10 @@ def address(text: str) -> tuple[str, int]:
         UsageError: it is not [HOST:]PORT.
     """
     host, _, port = text.rpartition(":")
+    # int() also reads digits of other scripts.
     right = port.isascii() and port.isdecimal() and int(port) < 1 << 16
     usage(right, f"grade: --serve {text} is not [HOST:]PORT, such as 8000 or 127.0.0.1:8000")
+    # An IPv6 address is in brackets.
     return host.strip("[]") or LOOPBACK_NAMES[0], int(port)
 
 

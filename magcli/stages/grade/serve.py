@@ -76,8 +76,10 @@ class Verdicts:
 
     def _grade(self, tasks: Sequence[Task]) -> list[Reward]:
         for _, row in tasks:
+            # A custom reward may need neither an answer nor tests.
             if not row.get("tests") and not (row.get("answer") or "").strip() and not self._grader.is_custom:
                 raise BadRequest("a label is empty: each completion needs its reference answer or tests")
+        # Without lengths in tokens, so without a length penalty.
         return self._grader.rewards([(self._opening + text, 0, row, self._rule) for text, row in tasks])
 
 
@@ -86,6 +88,7 @@ class Verdicts:
 
 def _tasks_of_openrlhf(body: Mapping[str, Any]) -> list[Task]:
     queries, labels = _listed(body["query"]), _listed(body["labels"])
+    # Without prompts a query must be a whole conversation in a chat template.
     prompts = _listed(body.get("prompts") or [""] * len(queries))
     return [_task_of_openrlhf(*values) for values in _together(queries, prompts, labels)]
 
@@ -98,6 +101,7 @@ def _task_of_openrlhf(query: Any, prompt: Any, label: Any) -> Task:
 
 
 def _said(query: str, prompt: str) -> str:
+    # The tokenizer may have changed the prompt when it decoded it; then the template's marks tell the turn.
     if prompt and query.startswith(prompt):
         return rollouts.without_turn_end(query[len(prompt) :])
     try:
@@ -128,6 +132,7 @@ def _task_of_verl(text: Any, truth: Any, info: Any) -> Task:
     if not isinstance(text, str):
         raise BadRequest("solution_str is a text")
     fields = info if isinstance(info, Mapping) else {}
+    # The question decides in which language the answer should be.
     questions = [fields[name] for name in QUESTIONS if isinstance(fields.get(name), str)]
     question = questions[0] if questions else ""
     return text, _problem(question, truth)
@@ -166,6 +171,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _together(*lists: Any) -> list[tuple[Any, ...]]:
     lengths = [len(values) for values in lists if isinstance(values, list)]
+    # Some value is no list, or one is shorter.
     if len(lengths) < len(lists) or len(set(lengths)) > 1:
         raise BadRequest(f"the lists of a request have one length; these have {', '.join(map(str, lengths))}")
     return list(zip(*lists, strict=True))
@@ -194,6 +200,7 @@ class Server(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """Where it listens."""
+        # The port that port 0 has become.
         host, port = self.server_address[:2]
         return f"http://{host!s}:{port}"
 
@@ -236,12 +243,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _response(self) -> tuple[int, Any]:
         if not self._is_allowed():
             return 401, {"error": "the token is missing or wrong: send Authorization: Bearer TOKEN"}
+        # A page of another site may reach a local server by a name of its own (DNS rebinding).
         if not self.server.token and not names_this_machine(self.headers.get("Host", "")):
             return 403, {"error": "without a token the server answers as 127.0.0.1 or localhost only"}
         # A web page cannot send this type to another origin without asking the server first, which refuses.
         if self.headers.get_content_type() != "application/json":
             return 415, {"error": "the request is application/json"}
         length = self.headers.get("Content-Length") or ""
+        # Nothing is read before the length is known to be small enough.
         if not length.isdecimal() or int(length) > MAX_BODY:
             return 413, {"error": f"the request needs a Content-Length of at most {MAX_BODY:,} bytes"}
         return self._answer(self.rfile.read(int(length)))
@@ -262,6 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         kind, _, value = (self.headers.get("Authorization") or "").partition(" ")
         sent = _password(value) if kind.lower() == "basic" else value if kind.lower() == "bearer" else ""
+        # In constant time: how long it takes must not tell how much was right.
         return hmac.compare_digest(sent.encode(), self.server.token.encode())
 
 
@@ -277,6 +287,7 @@ def serve(server: Server) -> None:
     thread = threading.Thread(target=server.serve_forever, name="serve", daemon=True)
     thread.start()
     try:
+        # Waits in pieces, as a signal is handled between them.
         while thread.is_alive():
             thread.join(1.0)
     finally:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from magcli.console import counted
 from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema, with_columns
 from magcli.data.values import to_rows
 from magcli.errors import first_line
@@ -19,7 +20,7 @@ from magcli.run.types import Result
 from magcli.run.units import resumable
 from magcli.stages.grade import TOKEN, Config, address, reads, serve
 from magcli.stages.shared import environments, forms, graders, tables
-from magcli.stages.shared.grading import accuracy_interval, graded, with_thoughts
+from magcli.stages.shared.grading import accuracy_interval, graded, unit_size, with_thoughts
 from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
 
@@ -37,12 +38,9 @@ ALIASES = tables.ALIASES | tables.COMPLETION_ALIASES
 layouts = tables.problem_layouts(reads)
 
 
-UNIT, CODE_UNIT = 64, 8
-"""Rows that are graded and journaled together; fewer with programs, which take longer."""
-
-
 def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
     """Tries a custom reward function or an environment on the first row."""
+    # A stage has one of the two: ``check`` refuses both.
     return graders.reward_trial(config) or environments.environment_trial(config, config.environment)
 
 
@@ -66,7 +64,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.serve:
         _serve(config, job)
         return
-    form, rows = forms.form_of_rows(config.thoughts, rows, job, _completions)
+    form, rows = forms.form_of_rows(config.thoughts, rows, job)
     grader = graders.open_grader(config, config.reward, config.environment)
     verdict = partial(graded, grader, graders.reward_rule(config, form), config.opening)
     with ExitStack() as stack:
@@ -78,6 +76,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _serve(config: Config, job: Job) -> None:
     """Answer requests for rewards until a signal ends the process."""
+    # Requests come one by one, without a table to look at.
     form = forms.form_of_option(config.thoughts)
     token = os.environ.get(TOKEN, "").strip()
     host, port = address(config.serve)
@@ -85,6 +84,7 @@ def _serve(config: Config, job: Job) -> None:
         rule = graders.reward_rule(config, form)
         verdicts = serve.Verdicts(grader, rule, config.opening)
         server = serve.Server(host, port, verdicts.answer, token)
+        # A server has nothing to resume.
         say_on_signal("rewards are no longer served")
         job.console.say(f"grade: serving rewards at {server.url}; Ctrl-C ends it", event="serving", url=server.url)
         serve.serve(server)
@@ -99,12 +99,13 @@ def _graded_rows(
 ) -> Rows:
     """The rows with their verdicts."""
     assert job.schema is not None
-    size = CODE_UNIT if "tests" in job.schema.names else UNIT
+    size = unit_size(job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
         verdicts = await asyncio.gather(*map(verdict, to_rows(part)))
         return Result(with_columns(part, columns(verdicts, custom=_is_custom(config))))
 
+    # Units of work that wait keep all workers busy.
     window = 4 * config.workers
     yield from resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions")
 
@@ -116,6 +117,7 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
         # Made here because the form is chosen when the first rows are read.
         counts = counts or VerdictCounts(_chosen_form(job), custom=_is_custom(config))
         counts.add(batch)
+        # Not only at the end, which may be hours away.
         counts.warn(job)
         yield batch
     counts = counts or VerdictCounts(_chosen_form(job), custom=_is_custom(config))
@@ -124,17 +126,12 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
 
 def choose(config: Config, rows: Rows, job: Job) -> None:
     """The form of thoughts, which depends on the first rows of the whole table."""
-    forms.form_of_rows(config.thoughts, rows, job, _completions)
+    forms.form_of_rows(config.thoughts, rows, job)
 
 
 def _chosen_form(job: Job) -> ThoughtForm:
     """The form of thoughts that was found for the rows."""
     return form_named(job.chosen[forms.THOUGHTS])
-
-
-def _completions(batch: pa.RecordBatch) -> list[Any]:
-    completions: list[Any] = batch.column("completion").to_pylist()
-    return completions
 
 
 async def judged(environment: Environment, form: ThoughtForm, opening: str, row: Mapping[str, Any]) -> Reward:
@@ -173,9 +170,11 @@ class VerdictCounts:
             if reason not in UNCOUNTED:
                 self.counted[id] += 1
                 self.correct[id] += row["correct"]
+                # A custom reward has any scale, which accuracy does not show.
                 if self.custom:
                     self.rewards.append(row["reward"])
             if reason == "no-think":
+                # Then the prompt may have ended with the opening.
                 self.without_thoughts["ends thoughts"] += self.form.ending in row["completion"]
                 self.without_thoughts["correct anywhere"] += bool(row["correct_anywhere"])
             if reason == "reward-error" and self.first_error is None:
@@ -199,8 +198,7 @@ class VerdictCounts:
                 parts.append(_mean_text(self.rewards))
             interval = f"[{100 * low:.1f}, {100 * high:.1f}]"
             parts.append(f"{100 * accuracy:.1f}% {interval} correct of {total:,} gradable")
-        counts = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
-        parts.append(counts or "no rows")
+        parts.append(counted(self.reasons) or "no rows")
         job.console.result(f"grade: {'; '.join(parts)}", event="verdicts", reasons=dict(self.reasons), **facts)
         self._hint(job)
 
@@ -210,6 +208,7 @@ class VerdictCounts:
         ending = self.form.ending
         lacking = self.reasons["no-think"]
         closed = self.without_thoughts["ends thoughts"]
+        # A few are mistakes of the model, most are one of the command.
         if 2 * lacking <= self.reasons.total():
             return
         if closed:

@@ -26,6 +26,7 @@ NOTE = "graft.json"
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Check that the two models fit, then write the folder."""
     assert config.out is not None
+    # Hub ids are downloaded here.
     text, vlm = local_folder(config.text), local_folder(config.into)
     with durable.locked(config.out):
         note = {
@@ -34,7 +35,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         }
         if not _is_there(config.out, note, job):
             planned = _planned(text, vlm)
-            rounded = _write(text, vlm, config.out, planned, note)
+            rounded = _write(vlm, config.out, planned, note)
             _report(rounded, planned, config.out, job)
     return iter(())
 
@@ -45,6 +46,7 @@ def _is_there(out: Path, note: dict[str, Any], job: Job) -> bool:
         return False
     existing = _note(out)
     usage(
+        # It also has what the graft did, which is no part of what was asked.
         all(existing.get(key) == value for key, value in note.items()),
         f"graft: {out} exists already and is a different graft; remove it or name another folder",
     )
@@ -67,11 +69,12 @@ def _planned(text: Path, vlm: Path) -> Plan:
     return graft.plan(stored_tensors(text), stored_tensors(vlm))
 
 
-def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
+def _write(vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
     """Write all files; returns how many values were rounded."""
     with atomic_model_folder(out) as folder:
         copy_settings(vlm, folder)
         copy_index(vlm, folder)
+        # File by file as in the vision-language model, so that its index stays right.
         of_files = [graft.write_shard(file, folder / file.name, planned) for file in weight_files(vlm)]
         rounded = graft.total(of_files)
         record = {

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.landscape.box import parse_box
 from magcli.stages.shared import options, run_options
-
-if TYPE_CHECKING:
-    pass
 
 GRID = "Plane and grid"
 
@@ -82,6 +79,7 @@ def reads(config: Config) -> tuple[str, ...] | None:
 
 def defaults(config: Config) -> dict[str, Any]:
     """How the run samples and grades."""
+    # Flags and the recipe take precedence over these.
     return run_options.options_of_run(config.run)
 
 

@@ -7,7 +7,6 @@ components on disk, so that engines on a cluster need nothing but the coordinate
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ import pyarrow as pa
 import torch
 
 from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
+from magcli.data.seal import hash_text
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
 from magcli.generate.remote.service import Opened
@@ -95,10 +95,12 @@ class PointEngine:
     def __init__(self, work: Work, dtype: AskedFormat, console: Console | None = None) -> None:
         self._work = work
         config = work.config
+        # One request of this size for each point.
         expected = [(len(work.problems) * config.samples, config.max_tokens)] * config.points
         self._policy = open_policy(engines.spec_of(work.model, config, dtype, expected), console)
         self._plan = engines.sampling_plan(config, work.model.thoughts)
         self._bf16 = dtype != "fp32"
+        # Engines keep no cache of another version of the weights.
         self._versions = count(1)
 
     @property
@@ -111,6 +113,7 @@ class PointEngine:
         last = self._work.model.folder
         components = self._work.components
         weights = dict(perturbed(last, components, visit.a1, visit.a2, bf16=self._bf16))
+        # Rounding to bf16 moves a point a little, also off the plane.
         return weights, coordinates(weights.items(), last, components)
 
     async def load(self, weights: Weights) -> None:
@@ -173,6 +176,7 @@ class ClusterPoints:
 
     async def visit(self, visit: Visit) -> pa.RecordBatch:
         """The graded rows of a visit; a point that a lost engine has not finished is visited by another."""
+        # Held while a point is sampled, not while it is graded.
         async with self._free_engines:
             sampled: SampledPoint = await self._client.call(visit)
         graded = [
@@ -193,6 +197,7 @@ class PointServer:
     def __init__(self, work: Work, engine: PointEngine, opened: Opened) -> None:
         self._problems = work.problems
         self._engine = engine
+        # The weights belong to one visit until its last sample is drawn.
         self._one_point = asyncio.Lock()
         self._thread = WorkThread()
         self._num_threads = torch.get_num_threads()
@@ -209,12 +214,14 @@ class PointServer:
             # The files of a large model take minutes, in which this process must still give signs of life.
             weights, where = await self._thread.run(partial(self._weights_at, visit))
             await self._engine.load(weights)
+            # Samples take long, and the weights are in the engine by now.
             del weights
             samples = await asyncio.gather(*(self._engine.sample(problem, visit) for problem in self._problems))
             return SampledPoint(where, samples)
 
     def _weights_at(self, visit: Visit) -> tuple[Weights, Coordinates]:
         """The weights of a point, computed in another thread with as many threads as in this one: sums depend on it."""
+        # OpenMP keeps this number for each thread that starts others.
         torch.set_num_threads(self._num_threads)
         return self._engine.weights_at(visit)
 
@@ -252,6 +259,7 @@ class Grading:
         problem = self._problems[number]
         rewards = await grade_samples(self._grader, problem, samples, self._rule)
         _require_verdicts(problem["id"], rewards)
+        # Of the first sample alone; a visit with more samples begins later.
         with_text = number < self._texts and visit.first == 0
         return _rows((where.a1, where.a2, where.off_plane), problem, samples, columns(rewards), with_text=with_text)
 
@@ -262,6 +270,7 @@ class Grading:
 
 def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of all problems, in their order."""
+    # One batch, as a journal has one for each visit.
     return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
@@ -275,6 +284,7 @@ def _require_verdicts(problem: str, verdicts: Sequence[Reward]) -> None:
         if verdict.reason in UNCOUNTED:
             again = ""
             if verdict.reason == "reward-error":
+                # A repaired function gives other rewards than the finished points have.
                 again = " with --restart, as points of different rewards are not comparable"
             raise EnvironmentFault(
                 f"landscape: a completion of problem {problem} cannot be graded ({verdict.reason}: {verdict.detail}); "
@@ -296,7 +306,8 @@ def _rows(
     shown = [None] * len(texts)
     if with_text:
         shown[:1] = texts[:1]
-    digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] for text in texts]
+    # Of all texts, as most of them are not stored.
+    digests = [hash_text(text)[:16] for text in texts]
     of_point = (*where, row["id"], row["prompt"])
     repeated = [[value] * len(samples) for value in of_point]
     columns = dict(zip(VISIT.names, repeated, strict=False))  # the first names of VISIT are those of the point

@@ -48,6 +48,7 @@ def settings(config: Config) -> dict[str, Any]:
         return {}
 
     stored = RunDir(config.run).stored_weights()
+    # ``run`` says what is missing.
     if not stored:
         return sampling_identity(config)
     weights = {"checkpoints": [folder.name for folder in stored], "last": Model.open(stored[-1]).digest}
@@ -56,7 +57,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 def sampling_identity(config: Config) -> dict[str, Any]:
     """Digests of the system prompt and of the grader."""
-    prompts = engines.model_identity(templates.open_model("", config), config.system)
+    prompts = engines.model_identity(templates.open_model(config, ""), config.system)
     return prompts | graders.grader_identity(config, config.reward)
 
 
@@ -78,9 +79,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
     input_rows = all_rows(rows)
     out = output_folder(config)
+    # Two commands would write one journal.
     with durable.locked(out):
-        plane = _plane(config, checkpoints, out, job)
+        plane = _plane(checkpoints, out, job)
         components.write_components(plane, out / "components")
+        # Before anything is sampled, which may take hours.
         results.write_plane(out, plane, job)
         if config.plane_only:
             return
@@ -122,6 +125,7 @@ def _checkpoints(config: Config) -> list[Path]:
     if not config.run.is_dir():
         raise DataError(f"landscape: run folder {config.run} does not exist")
     stored = folder.stored_weights()
+    # Two checkpoints lie on a line.
     if len(stored) < 3:
         raise DataError(
             f"landscape: {folder.trajectory} holds {len(stored)} checkpoints, but a plane needs at least 3; "
@@ -143,7 +147,7 @@ def _cost(checkpoints: Sequence[Path]) -> str:
     return cost([open_checkpoint(folder) for folder in checkpoints])
 
 
-def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plane:
+def _plane(checkpoints: list[Path], out: Path, job: Job) -> Plane:
     job.console.result(_cost(checkpoints), event="cost")
     plane = pca.plane(checkpoints, cache=out / "grams.npz")
     job.console.result(pca.summary(plane), event="plane", explained=plane.explained.tolist())
@@ -156,6 +160,7 @@ def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plan
 
 def _journal(config: Config, plane: Plane, model: Model, out: Path, job: Job) -> AbstractContextManager[Journal]:
     """The finished visits of these weights and problems with these options of sampling and grading."""
+    # More points or samples extend a journal, other options make other points.
     options = {key: value for key, value in row_options(config).items() if key not in EXTENT}
     identity = options | sampling_identity(config)
     identity["plane"] = plane.digest
@@ -180,6 +185,7 @@ def survey_points(
     """Visit the points with engines whose weights are replaced; the journal holds finished visits."""
     plan = SurveyPlan(config.samples, config.refine, config.more_samples)
     work = Work(config, model, problems, out / "components")
+    # The origin is visited once more at the end. Which points get more samples is known late.
     total = None if config.more_samples else len(grid) + config.refine + 1
     points = open_points(work, job, journal)
     with job.console.progress(total, "points", job.stage) as bar, AsyncRunner() as loop:
@@ -188,14 +194,16 @@ def survey_points(
         try:
             return loop.run(surveying)
         finally:
+            # In the loop that has opened the engines' connections.
             loop.run(points.close())
 
 
 def _model(folder: Path, config: Config, job: Job) -> Model:
     """A model of the run, which renders prompts with the date of the run's own, and has its form of thoughts."""
     recorded = training.recorded(config.run, forms.THOUGHTS)
+    # As the run had it, also where the folder of weights would tell another.
     if config.thoughts == AUTO and recorded:
         config = replace(config, thoughts=recorded)
-    model = templates.open_model(folder, config)
+    model = templates.open_model(config, folder)
     forms.record(model.thoughts, job, [])
     return templates.with_date(model, job, [], date=training.recorded(config.run, "date"))

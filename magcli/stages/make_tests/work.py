@@ -50,7 +50,7 @@ def settings(config: Config) -> dict[str, Any]:
     """The resolved isolation level, and the digest of the model."""
     identity = graders.sandbox_identity(config.sandbox)
     if config.model:
-        identity |= engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
+        identity |= engines.model_identity(templates.open_model(config), templates.NO_SYSTEM)
     return identity
 
 
@@ -68,18 +68,22 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     generator = engines.open_engine(config, job) if config.model else None
 
     async def decide(row: dict[str, Any]) -> Decision:
+        # Mutations need a test to start from; a model needs none.
         fewest = 0 if generator else 1
         prepared = prepare(row, compare=config.compare, min_tests=fewest, max_solutions=config.max_solutions)
         if isinstance(prepared, Unusable):
             return Drop(prepared.reason, detail=prepared.detail)
         if prepared.plan.scripts:
             return Drop("bad-tests", detail="its tests give verdicts, but no values from which new tests could be made")
+        # None without a model, as against a model that wrote nothing.
         written = None
         if generator is not None:
             written = await _write_generators(config, row, prepared, generator)
+        # In a thread, as it waits for programs in the sandbox.
         work = functools.partial(_make, config, row, prepared, written, box, stopped.is_set, retry)
         made, programs = await asyncio.get_running_loop().run_in_executor(threads, work)
         problem = {**row, **_columns(prepared, made, programs)}
+        # The machine failed, not the problem, so a resumed run tries again.
         return Retry(problem) if made.reason == "not-run" else problem
 
     async def close() -> None:
@@ -122,6 +126,7 @@ async def _write_generators(
         return GeneratorPrograms([], {})
     question = messages(row["prompt"], input_form(plan.tests, plan.entry_point))
     sampling = Sampling(config.max_tokens, config.temperature)
+    # A seed a program, the same in a resumed run.
     seeds = [sample_seed(config.seed, row["id"], number) for number in range(config.programs)]
     try:
         answers = await generator.complete(question, sampling, seeds=seeds)
@@ -143,6 +148,7 @@ def _make(
     """The tests, and the outcomes of a model's programs. Blocks while the programs of a problem run."""
     form = input_form(prepared.plan.tests, prepared.plan.entry_point)
     printed = ProgramInputs(written or GeneratorPrograms([], {}), form, box)
+    # Of mutations: the inputs of a problem do not depend on the other rows.
     seed = f"{config.seed}\0{row['id']}"
     tried = candidates(prepared.plan, row["prompt"], printed.inputs(), seed)
     limit = config.problem_seconds or math.inf
@@ -154,5 +160,6 @@ def _make(
 
 def _columns(prepared: Prepared, made: NewTests, programs: Mapping[str, int] | None) -> dict[str, Any]:
     """The columns of a problem in one form, its tests and the new ones."""
+    # Tests of an earlier run of this stage keep their origin.
     own = [{**test, "origin": test.get("origin") or "given"} for test in prepared.problem.tests]
     return {**problem_columns(prepared, [*own, *made.tests]), **outcome_columns(made, programs)}

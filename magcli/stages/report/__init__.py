@@ -16,6 +16,7 @@ from pathlib import Path
 
 from magcli.config import opt
 from magcli.errors import usage
+from magcli.stages.shared.options import check_page
 
 INPUTS = ""
 OUTPUT = ""
@@ -60,8 +61,7 @@ def check(config: Config) -> None:
     """Refuse a command without paths, and outputs that are not a page."""
     out = config.out
     usage(bool(config.paths or config.files), "report: name what to report on: magcli report PATH... -o report.html")
-    usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: the file name must end in .html")
-    usage(out is None or not out.is_dir(), f"report: -o {out} is a folder; name a file")
+    check_page("report: -o", out)
     usage(
         not config.watch or (len(config.paths) == 1 and not config.files),
         "report: --watch follows one run: magcli report --watch RUN",
@@ -75,4 +75,5 @@ def check(config: Config) -> None:
 
 def _is_update(text: str) -> bool:
     share = text.removesuffix("%")
+    # A number of an update has no upper bound here.
     return share.isdecimal() and (share == text or int(share) <= 100)

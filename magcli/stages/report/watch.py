@@ -48,6 +48,7 @@ def watch(folder: Path, title: str, contents: Callable[[], Contents], console: C
         _wait_for_begin(folder, watched, server, console)
         _wait_for_end(watched, server)
         console.result(f"report: {_ended(folder, watched)}", event="ended", state=watched.state)
+        # So that open pages show the end of the run.
         if server.seconds_since_asked < OPEN_SECONDS:
             _wait(server, LAST_SECONDS)
 
@@ -62,7 +63,9 @@ def _wait_for_begin(folder: Path, watched: Watched, server: PageServer, console:
     waited = 0.0
     while watched.state == "waiting" and waited < BEGIN_SECONDS:
         _wait(server, POLL_SECONDS)
+        # A run that is not there yet may be waiting in a queue for hours.
         waited += POLL_SECONDS if folder.exists() else 0.0
+    # From now on the page says that the run is not running.
     watched.waits = False
 
 
@@ -73,6 +76,7 @@ def _wait_for_end(watched: Watched, server: PageServer) -> None:
 
 def _wait(server: PageServer, seconds: float) -> None:
     time.sleep(seconds)
+    # The thread that answers requests may have failed.
     server.raise_failure()
 
 

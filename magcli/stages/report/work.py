@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from magcli.config import as_json, did_you_mean
-from magcli.console import put, visible
+from magcli.console import counted, put, visible
 from magcli.errors import DataError, usage
 from magcli.evaluation.metrics import labels
 from magcli.report import page
@@ -54,6 +53,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         _watch(config, job)
         if config.out is None:
             return iter(())
+    # With --watch again: the run has gone on since.
     artifacts = discover(paths) if paths else Artifacts()
     if config.out is None:
         _print(config, artifacts)
@@ -102,6 +102,7 @@ def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
 def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Job) -> list[RolloutsPage]:
     """Write a page of rollouts beside the report for each run, and for each table of completions that was named."""
     run_names = {run.trained.folder: run.name for run in contents.runs if run.trained.stage == "rl"}
+    # Only named ones: a folder may hold many tables of completions.
     tables = {}
     for table in artifacts.tables:
         if table.of_completions and table.path in artifacts.named:
@@ -118,7 +119,8 @@ def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Jo
         file = out.with_name(f"{out.stem}-rollouts{number}.html")
         written = write_rollouts(file, source)
         pages.append(RolloutsPage(name, file.name, written.rows))
-        text = f"report: {file} ({written.rows:,} rollouts, {written.size / 1e6:.1f} MB)"
+        megabytes = written.size / 1e6
+        text = f"report: {file} ({written.rows:,} rollouts, {megabytes:.1f} MB)"
         job.console.result(text, event="page", path=str(file), bytes=written.size)
 
     artifacts.read_all([*run_names, *tables], write_page)
@@ -143,10 +145,12 @@ def _problems_of_runs(artifacts: Artifacts, console: MessageConsole) -> dict[Pat
 
 def _run_of(model: str, runs: Sequence[Path]) -> Path | None:
     """The run whose model was evaluated: by its folder, or by the end of its name where the folders were moved."""
+    # Histories have the path as it was given.
     location = Path(model).resolve()
     at_location = [run for run in runs if (run / "model").resolve() == location]
     by_name = [run for run in runs if short_path(f"{run.resolve()}/model") == short_path(model)]
     candidates = at_location or by_name
+    # Two runs of one name: better none than the wrong one.
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -156,10 +160,12 @@ def _defaults(stage: str) -> Mapping[str, Any]:
         module = importlib.import_module(f"magcli.stages.{stage.replace('-', '_')}")
     except ModuleNotFoundError:
         return {}
+    # The page tells by them which options were set.
     return as_json(module.Config())
 
 
 def _print(config: Config, artifacts: Artifacts) -> None:
+    # Its width and colours hold for the text, which is printed at once.
     screen = Console()
     text = io.StringIO()
     out = Console(
@@ -179,6 +185,7 @@ def _print(config: Config, artifacts: Artifacts) -> None:
         out.print(_runs(artifacts.runs))
     for name in config.files:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
+    # A landscape, for example, has no figures for the terminal.
     if not text.getvalue().strip():
         where = ", ".join(config.paths)
         raise DataError(f"report: {where}: its figures are only on the page; give -o report.html")
@@ -190,9 +197,10 @@ def _funnel(filters: Sequence[tuple[str, Link]]) -> Any:
     for column in table.columns[2:4]:
         column.justify = "right"
     for name, link in filters:
-        by_count = Counter(link.dropped).most_common()
-        listed = ", ".join(f"{reason} {count:,}" for reason, count in by_count)
-        dropped = f"{sum(link.dropped.values()):,}: {listed}" if listed else "-"
+        dropped = "-"
+        if link.dropped:
+            total = sum(link.dropped.values())
+            dropped = f"{total:,}: {counted(link.dropped)}"
         cells = (name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", dropped)
         table.add_row(*map(visible, cells))
     return table
@@ -202,6 +210,7 @@ def _metrics(tables: Sequence[Table], only: Sequence[str]) -> Any:
     scores = [_read_scores(table) for table in tables]
     names: set[str] = set()
     for by_model in scores:
+        # The values are dictionaries by metric, so this adds the names of metrics.
         names.update(*by_model.values())
     for name in only:
         is_known = name in names or name in DEFAULT_METRICS
@@ -236,8 +245,8 @@ def _runs(folders: Sequence[Path]) -> Any:
         seconds = sum(line.get("seconds") or 0.0 for line in lines)
         last = lines[-1] if lines else {}
         steps = last.get("step", 0)
-        figures = [f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None]
-        at_end = ", ".join(figures)
+        measured = [key for key in RUN_METRICS if last.get(key) is not None]
+        at_end = ", ".join(f"{key} {last[key]:.3f}" for key in measured)
         if last.get("off_policy"):
             at_end = f"replay, off-policy: {at_end}"
         table.add_row(visible(label), str(steps), f"{seconds:.0f}", at_end or "-", _best(lines))
@@ -252,6 +261,7 @@ def _best(lines: list[dict[str, Any]]) -> str:
     for name, sign in SELECTION_METRICS:
         evaluated = [line for line in lines if line.get(name) is not None]
         if evaluated:
+            # Steps grow, so of equal lines the last one wins.
             best = max(evaluated, key=lambda line: (sign * line[name], -_held_out_loss(line), line["step"]))
             return f"{name.replace('_', ' ')} {best[name]:.3f} at step {best['step']}"
     return "-"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.choices import AdvantageNorm, AskedEngine, AskedFormat, AskedTransfer, DiverseBy, LossNorm, Switch
 from magcli.cluster.open import LOCAL, address_for
-from magcli.config import check_bounds, opt
+from magcli.config import check_bounds, is_url, opt
 from magcli.errors import usage
 from magcli.plan.machine import gpu_number
 from magcli.plan.ranks import Processes
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 MAGISTRAL = "magistral"
 """The loss of the recipe, whose values of other options are their defaults."""
 
-WITH_LOSS = {"clip_low": 0.2, "clip_high": 0.28, "advantage_norm": "minibatch", "loss_norm": "group"}
-"""The options whose values a loss brings, with those of the recipe's."""
+WITH_LOSS = ("advantage_norm", "loss_norm", "clip_low", "clip_high")
+"""The options whose values a loss brings."""
 
 
 @dataclass(frozen=True)
@@ -212,23 +212,22 @@ def defaults(config: Config) -> dict[str, Any]:
         earlier = options_of_replayed(config.replay)
         values |= earlier
         if config.loss != earlier.get("loss", MAGISTRAL):
-            values |= {**WITH_LOSS, **_defaults_of_loss(config.loss)}
+            # Another loss than the run's brings its own values in place of the recorded ones.
+            values |= _defaults_of_loss(config.loss)
     if config.teacher:
+        # Each token has an advantage of its own, so groups of equal outcomes teach too.
         values["diverse_by"] = "none"
     return values
 
 
 def _defaults_of_loss(name: str) -> dict[str, Any]:
-    """Clipping, advantages and normalisation of a loss other than the recipe's.
+    """Clipping, advantages and normalisation of a loss; those of the recipe's are the defaults of the options.
 
     Raises:
         UsageError: there is no such loss.
     """
-    if name == MAGISTRAL:
-        return {}  # without torch, which losses need
-    loss = _loss_of(name)
-    norms = {"advantage_norm": loss.advantage_norm, "loss_norm": loss.loss_norm}
-    return norms | {"clip_low": loss.clip_low, "clip_high": loss.clip_high}
+    loss: Any = Config if name == MAGISTRAL else _loss_of(name)  # the usual one without torch, which losses need
+    return {option: getattr(loss, option) for option in WITH_LOSS}
 
 
 def _loss_of(name: str) -> Loss:
@@ -240,7 +239,6 @@ def _loss_of(name: str) -> Loss:
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     rank_options.check_training("rl", config)
-    options.check_template("rl", config)
     _check_sizes("rl", config)
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
     rank_options.check_attention("rl", config)
@@ -267,9 +265,11 @@ def _check_replay(config: Config, replayed: Path) -> None:
         usage(not value, f"rl: --replay samples and grades nothing: leave --{option} out")
     earlier = options_of_replayed(replayed)
     for option in ("reward", "environment"):
+        # What the run had may be named again, as in a recipe of both.
         is_stored = getattr(config, option) in ("", earlier.get(option, ""))
         again = f"magcli grade ROLLOUTS --{option} ... -o AGAIN, with the table of its run's -o, and --replay AGAIN"
         usage(is_stored, f"rl: --replay trains on the stored rewards: leave --{option} out, or grade again: {again}")
+    # A table without a history does not say it.
     of_run = earlier.get("n_batch", config.n_batch)
     usage(config.n_batch == of_run, f"rl: --replay takes the batches of its run: leave --n-batch out (it had {of_run})")
     rank_options.check("rl", config)
@@ -279,6 +279,7 @@ def _check_engine(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     on_gpu = config.device.startswith("cuda") or bool(config.card)  # a planned card, for a forecast
+    # An engine in a process of its own samples during updates, so it never sleeps.
     may_have_vllm = on_gpu and not config.generators and config.engine != "torch"
     usage(config.vllm_sleep != "yes" or may_have_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)
@@ -297,8 +298,10 @@ def _check_split(config: Config, *, exact: bool) -> None:
     device = config.generator_devices[0] if config.generator_devices else config.device
     ranks = config.tensor_parallel
     parallel.check_ranks("rl", ranks, engine=config.engine, device=device, deterministic=exact, model=config.model)
+    # A cluster's GPUs are counted when it is joined.
     on_this_machine = not config.generators or address_for(config.cluster) == LOCAL
     if on_this_machine and not config.generator_devices:
+        # Generators take any free GPUs, the trainer's process those from its own device on.
         first = "cuda" if config.generators and device.startswith("cuda") else device
         parallel.check_cards("rl", ranks, first)
 
@@ -316,6 +319,7 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
         usage(are_distinct and are_whole, f"{text} {','.join(devices)}")
         usage("cpu" not in devices, f"{text} CPUs beside GPUs")
         most = generators * ranks
+    # Devices are dealt to the generators in turn, so surplus ones would be idle.
     text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {most}"
     usage(len(devices) <= most, text)
 
@@ -331,14 +335,17 @@ def _check_broadcast(asked: Processes) -> None:
     """Devices between which weights can be broadcast."""
     source = asked.source
     for target in asked.targets:
+        # NCCL connects GPUs, gloo CPUs.
         same_type = target.partition(":")[0] == source.partition(":")[0]
         usage(same_type, f"rl: {source} cannot broadcast to {target}; use --transfer file")
+        # Two processes may share the CPU, but NCCL refuses two on one GPU.
         distinct = target.startswith("cpu") or gpu_number(target) != gpu_number(source)
         usage(distinct, f"rl: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
 
 
 def _check_sizes(prefix: str, config: Config) -> None:
     """Refuse invalid batches, lengths and rates, of the run or of one of its stages."""
+    # Once more for a stage of the run, whose values ``resolve`` has not seen.
     check_bounds(prefix, config)
     run_sizes.check(prefix, config)
     options.check_length_penalty(prefix, config)
@@ -351,6 +358,7 @@ def _check_stages(config: Config) -> None:
         _check_band(prefix, stage)
         _check_sizes(prefix, run_sizes.options_in(stage, config))
         usage(
+            # The rule counts groups that are dropped as all-correct.
             stage.until != "data-easy" or config.diverse_by == "outcome",
             f"{prefix}.until: all-correct groups are not counted with diverse_by '{config.diverse_by}'",
         )
@@ -370,19 +378,24 @@ def _check_functions(config: Config) -> None:
     if config.advantage or loss:
         from magcli.rl import algorithm
 
-        normalised = config.advantage_norm != _loss_of(config.loss).advantage_norm
-        usage(not (config.advantage and normalised), "rl: --advantage replaces --advantage-norm; give one of them")
+        usage(
+            not (config.advantage and _has_own_norm(config)),
+            "rl: --advantage replaces --advantage-norm; give one of them",
+        )
         algorithm.check_custom(config.advantage, loss)
+
+
+def _has_own_norm(config: Config) -> bool:
+    """Whether advantages are normalised in another way than the loss brings."""
+    return config.advantage_norm != _loss_of(config.loss).advantage_norm
 
 
 def _check_teacher(config: Config) -> None:
     """A model on this machine or the hub, and no other source of advantages."""
     if not config.teacher:
         return
-    is_url = config.teacher.startswith(("http://", "https://"))
-    usage(not is_url, "rl: --teacher scores in the trainer, not on a server; give a folder or a hub id")
-    normalised = config.advantage_norm != _loss_of(config.loss).advantage_norm
-    others = config.advantage or normalised or config.shuffle_rewards
+    usage(not is_url(config.teacher), "rl: --teacher scores in the trainer, not on a server; give a folder or a hub id")
+    others = config.advantage or _has_own_norm(config) or config.shuffle_rewards
     usage(not others, "rl: --teacher replaces --advantage, --advantage-norm and --shuffle-rewards; leave them out")
 
 

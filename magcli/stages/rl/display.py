@@ -42,6 +42,7 @@ class Display:
         self._curves = curves
         self._log_lines = log_lines
         self._console = console
+        # Lines of an interrupted run are updates that are done.
         self._groups_left = ((bar.total or 0) - len(checkpointing.lines)) * groups
         """Groups that this process has to train."""
         self._started = time.monotonic()
@@ -51,6 +52,7 @@ class Display:
         self._curves.add(line)
         self._bar.advance(note=summary(line))
         self._log_lines(self._checkpointing.complete_lines())
+        # On a terminal the bar has the figures.
         if self._console.as_json:
             self._console.say("", event="update", **line)
 
@@ -71,6 +73,7 @@ class Display:
         """How long the run goes on at the rate at which groups were admitted so far; empty without one."""
         if not admitted:
             return ""
+        # Groups that are dropped take time too, so the rate is that of admitted ones.
         seconds = (time.monotonic() - self._started) * max(self._groups_left - admitted, 0) / admitted
         return f"; about {duration(seconds)} left at this rate"
 
@@ -90,6 +93,7 @@ class Display:
 def say_pool(config: Config, problems: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Say what share of the groups will train, if the problems have the pass rates of ``filter-math``."""
     forecast = pool.forecast(problems, config.group_size)
+    # Pass rates say nothing about other rewards than right and wrong.
     if forecast is not None and config.diverse_by == "outcome":
         console.say(f"rl: {forecast.text(config.group_size)}", event="pool", **forecast._asdict())
 
@@ -98,6 +102,7 @@ def say_resumed(ledger: Ledger, trainer: Trainer, console: Console) -> None:
     """Report where an earlier run is resumed; updates since its last checkpoint are repeated."""
     last_started = max(ledger.batches, default=0)
     if last_started:
+        # The ledger knows updates that were begun, the trainer those of its checkpoint.
         repeated_updates = last_started - trainer.done
         text = f"rl: resuming from update {last_started}; repeating {repeated_updates} with the same groups"
         console.say(text, event="resume", step=last_started)

@@ -17,18 +17,20 @@ def settings(config: Config) -> dict[str, Any]:
     """
     if config.replay is not None:
         return _settings_of_replay(config, config.replay)
-    identity = engines.model_identity(templates.open_model(config.model, config), config.system)
+    identity = engines.model_identity(templates.open_model(config), config.system)
     identity |= graders.grader_identity(config, config.reward, config.environment)
     identity |= tables.table_identity("eval_table", config.eval_table)
     identity |= graders.function_identity(advantage=config.advantage, loss=own_loss(config))
     identity |= engines.teacher_identity(config.teacher)
     for number, stage in enumerate(config.stage, 1):
+        # By the position of the stage: its table may be moved.
         identity |= tables.table_identity(f"stage_{number}_data", stage.data)
     return identity
 
 
 def _settings_of_replay(config: Config, replayed: Path) -> dict[str, Any]:
-    model = templates.open_model(config.model, without_grading(config))
+    model = templates.open_model(without_grading(config))
+    # The prompts are stored with their system prompt in them.
     identity = engines.model_identity(model, templates.NO_SYSTEM)
     identity |= graders.function_identity(advantage=config.advantage, loss=own_loss(config))
     identity |= engines.teacher_identity(config.teacher)

@@ -11,7 +11,6 @@ from magcli.model.model import Model
 from magcli.stages.shared import training
 from magcli.train.attention import use_packed_attention
 from magcli.train.commands import RankState
-from magcli.train.optim import adamw
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,8 +30,10 @@ def open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
     def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
         if not config.kl:
             return None
+        # Without its adapters it has the initial weights, which takes no second copy.
         if config.lora:
             return policy
+        # In float32 like the trained weights, with whose log-probs its own are compared.
         copy = model.load(dtype=torch.float32, device=str(ranks.device))
         use_packed_attention(copy, plan.attention)
         return copy.requires_grad_(False)
@@ -47,14 +48,10 @@ def open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
         return RankState(
             ranks,
             sharded,
-            adamw(
-                sharded.model,
-                lr=config.lr,
-                weight_decay=config.weight_decay,
-                offload_moments=plan.offloads_moments,
-            ),
+            training.optimizer(config, plan, sharded),
             model.tokenizer,
             reference=reference(ranks, sharded.model),
+            # Rank 0 writes the model.
             original=None if ranks.rank else training.original(model, config.save_dtype),
             teacher=teacher(ranks),
         )
@@ -71,6 +68,7 @@ def check_teacher(config: Config, model: Model) -> None:
     """
     if not config.teacher:
         return
+    # Equal sizes are not enough: each id must be the same token.
     vocabulary = Model.open(config.teacher).tokenizer.get_vocab()
     text = f"rl: --teacher {config.teacher} has another tokenizer than --model {config.model}"
     usage(vocabulary == model.tokenizer.get_vocab(), f"{text}; give a teacher with the same token ids")

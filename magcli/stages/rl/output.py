@@ -23,6 +23,7 @@ from magcli.stages.rl.config import Config
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row per rollout, with all columns of its problem."""
     rollout = rollouts_of(config)
+    # A column of the rollouts replaces one of the problems with its name.
     others = [field for field in input_schema if field.name not in rollout.names]
     return pa.schema([*rollout, *others], input_schema.metadata)
 
@@ -64,6 +65,7 @@ def show_masks(config: Config, model: Model) -> None:
     Raises:
         DataError: the run has trained none.
     """
+    # Names have the number of the update, with leading zeros.
     paths = sorted(RunDir(config.run).rollouts.glob("step-*.arrow"))
     if not paths:
         raise DataError(f"rl: {config.run} has no rollouts yet; --show-mask shows those of a run, so train first")
@@ -74,6 +76,7 @@ def show_masks(config: Config, model: Model) -> None:
         is_sampled = [True] * len(rollout.tokens)
         for start, end in rollout.given:  # what an environment said
             is_sampled[start:end] = [False] * (end - start)
+        # The loss is on sampled tokens alone, not on the prompt.
         tokens = [*rollout.prompt, *rollout.tokens]
         mask = [False] * len(rollout.prompt) + is_sampled
         shown = show_mask(model.tokenizer, TokensWithMask(tokens, mask))

@@ -102,6 +102,7 @@ class Parts:
     def scheduler(self, engine: RolloutEngine, verifiers: Verifiers) -> RolloutScheduler:
         """What samples groups of completions and hands out batches of them."""
         config, around, checkpointing = self.inputs.config, self.around, self.checkpointing
+        # The choice of problems goes on where an interrupted run stopped.
         for event in read(checkpointing.ledger.path):
             around.curriculum.replay(event)
         return RolloutScheduler(
@@ -144,6 +145,7 @@ def opened(plan: RunPlan, inputs: Inputs, around: Surroundings) -> Iterator[Part
     trainer = build_trainer(config, around.model, plan, around.controller)
     trainer.weights_folder = _weights_folder(around.cluster, folder)
     stages = build_stages(config, around.model.thoughts)
+    # A disk that cannot take the model is found before the training, not after it.
     around.controller.try_saving(folder.model)
     with closing(Ledger(folder.ledger)) as ledger:
         checkpointing = build_checkpointing(inputs, ledger, around.model, evaluates=around.held_out is not None)
@@ -156,6 +158,7 @@ def opened(plan: RunPlan, inputs: Inputs, around: Surroundings) -> Iterator[Part
 def shown(inputs: Inputs, trainer: Trainer, checkpointing: Checkpointing) -> Iterator[Display]:
     """Shows the progress of a run, from the update on from which it is resumed."""
     config, console = inputs.config, inputs.job.console
+    # Lines after the checkpoint are of updates that are repeated, and drawn then.
     curves = Curves([checkpointing.initial, *checkpointing.lines[: trainer.done]])
     inputs.log_lines(checkpointing.complete_lines())
     with console.progress(config.updates, "updates", "rl", curves.draw) as bar:
@@ -164,6 +167,7 @@ def shown(inputs: Inputs, trainer: Trainer, checkpointing: Checkpointing) -> Ite
         if not config.lr:
             console.say(f"rl: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
         say_resumed(checkpointing.ledger, trainer, console)
+        # Not counted in the rate.
         bar.advance(trainer.done, reused=True)
         yield display
 
@@ -172,6 +176,7 @@ def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
     """Where trainer ranks put weights for this process: of a cluster in the run's folder, which all nodes share."""
     if cluster is None or cluster.is_local:
         return None
+    # What a killed process has left.
     remove_weights_in(folder.path)
     return folder.path
 
@@ -194,6 +199,7 @@ def build_measure(
         return None
     started, ended = scheduler.evaluation_started, scheduler.evaluation_ended
     generator = SamplerText(engine, model.tokenizer, model.ends, model.thoughts, started, ended)
+    # Graded where the run's completions are, perhaps on the cluster.
     return partial(replace(held_out, grader=grader).accuracy, generator)
 
 
@@ -217,6 +223,7 @@ def build_trainer(config: Config, model: Model, plan: RunPlan, controller: RankC
 
 def build_stages(config: Config, thoughts: ThoughtForm) -> TrainingStages:
     """The stages of the recipe, or a single one, for a model with this form of thoughts."""
+    # A run without stages is one stage that changes nothing.
     options = config.stage or (StageOptions(),)
     settings = [_settings(options_in(stage, config), thoughts) for stage in options]
     return TrainingStages(options, settings)
@@ -238,6 +245,7 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
     )
     return StageSettings(
         objective,
+        # Options count completions, the loop counts groups; ``run_sizes.check`` has seen that they divide.
         groups_per_step=config.n_mini // config.group_size,
         batch_groups=config.n_batch // config.group_size,
         async_groups=config.n_async // config.group_size,
@@ -256,6 +264,7 @@ def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculu
     pool = next(remaining_pools)
     stages = []
     for stage in config.stage or (StageOptions(),):
+        # A stage without a table goes on with the problems of the one before it.
         if stage.data is not None:
             pool = next(remaining_pools)
         stages.append(StageProblems(pool, stage.band))

@@ -136,6 +136,7 @@ def _shares_base(basis: _Basis, rank: int, *, on_gpu: bool) -> bool:
     """
     if not (rank and on_gpu) or basis.config.generators or basis.exact or basis.model.decoder is None:
         return False
+    # One tensor for both, so engine and trainer must want it in one format.
     return (basis.formats.dtype == "bf16") == basis.base_in_bf16
 
 
@@ -172,6 +173,7 @@ def _engines(basis: _Basis, forecast: Forecast, machine: Machine) -> Engines:
     adapter_rank = config.lora if on_base or (name == "vllm" and _takes_adapters(basis)) else 0
     transfer = _transfer(basis, sends_adapters=adapter_rank > 0, elsewhere=elsewhere)
     slots = basis.largest("n_async")
+    # At least: groups that are dropped are sampled too.
     completions = config.updates * config.n_batch, basis.largest("max_tokens")
     return Engines(
         name,
@@ -244,6 +246,7 @@ def _forecast(basis: _Basis) -> Forecast:
         _shared_base(basis, plan),
         fit.smaller_share(plan, total=card.total, longest=longest, ranks=config.tensor_parallel),
     ]
+    # The initial weights too.
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
     disk = memory.disk_lines(plan.training, checkpoints=config.keep_checkpoints, trajectory=stored)
     return Forecast("rl", plan, card, changes, disk)
@@ -271,10 +274,12 @@ def _training(basis: _Basis) -> TrainingPlan:
     """The memory of a rank: completions of a group share their prompt, except in attention."""
     config, card, bf16, prompt = basis.config, basis.card, basis.formats.bf16, basis.prompt
     completion = basis.largest("max_tokens")
+    # Tokens of a completion and its part of the prompt.
     sample = completion + prompt / config.group_size
     teacher = Model.open(config.teacher) if config.teacher else None
     return TrainingPlan(
         basis.shape,
+        # The longest sequence is a micro-batch by itself, however small micro-batches are.
         micro_tokens=max(config.micro_tokens or USUAL_MICRO_TOKENS, prompt + completion),
         on_gpu=card.is_gpu,
         bf16=bf16,
@@ -283,7 +288,9 @@ def _training(basis: _Basis) -> TrainingPlan:
         bf16_base=config.lora > 0 and basis.base_in_bf16,
         offload_moments=config.offload == "moments" and card.is_gpu,
         activation_checkpointing=formats.recomputes(config.activation_checkpointing, on_gpu=card.is_gpu),
+        # In attention each completion has the whole prompt before it.
         padding=PADDING * (prompt + completion) / sample,
+        # Logits are needed for sampled tokens alone.
         scored=completion / sample,
         reference=config.kl > 0,
         loads_whole=training.loads_whole(basis.model, basis.ranks),
@@ -335,6 +342,7 @@ def _embedded(basis: _Basis) -> EnginePlan:
         bf16=basis.formats.dtype == "bf16",
         on_gpu=card.is_gpu,
         packed=not basis.exact,
+        # On a CPU; generators on GPUs have cards of their own.
         copies=max(config.generators, 1),
         share=round((config.gpu_memory or BESIDE_TRAINER) * card.total) if bounded else 0,
         adapter_rank=config.lora if _shares_base(basis, config.lora, on_gpu=card.is_gpu) else 0,

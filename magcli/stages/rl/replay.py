@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magcli.config import as_json
 from magcli.errors import DataError
-from magcli.plan import forecast as plans
 from magcli.plan.machine import Machine
 from magcli.rl.layout import note_layout
 from magcli.rl.ledger import Ledger
@@ -18,7 +18,7 @@ from magcli.stages.rl.display import say_results
 from magcli.stages.rl.parts import Inputs, build_checkpointing, build_stages, build_trainer, shown
 from magcli.stages.rl.plan import RunPlan
 from magcli.stages.rl.replayed import options_of_replayed
-from magcli.stages.shared import forms, trainers
+from magcli.stages.shared import forecast, forms, trainers
 
 if TYPE_CHECKING:
     from magcli.console import Console
@@ -41,21 +41,14 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
     config, model, folder, console = inputs.config, inputs.model, inputs.folder, inputs.job.console
     extent = check_stored(config, model)
     machine = Machine.ask(config.device, config.card)
-
-    def planned(ranks: int) -> RunPlan:
-        prompt = extent.longest_prompt
-        return RunPlan.of(config, model, machine, formats=inputs.formats, longest_prompt=prompt, ranks=ranks)
-
-    def fits(ranks: int) -> bool:
-        return planned(ranks).forecast.fits
-
+    prompt = extent.longest_prompt
+    planned = partial(RunPlan.of, config, model, machine, formats=inputs.formats, longest_prompt=prompt)
     forms.record(model.thoughts, inputs.job, [folder])
     _say_differences(config, console)
-    with trainers.opened("rl", config, console, after_loss=after_loss, fits=fits) as (_, controller):
+    with trainers.opened("rl", config, console, after_loss=after_loss, planned=planned) as (_, controller):
         note_layout(folder, trainers=controller.size, tensor_parallel=1, fsdp_size=config.fsdp_size)
-        plan = planned(controller.size)
-        plans.check(plan.forecast, folder.path, console)
-        folder.note("micro_tokens", str(plan.trainer.micro_tokens))
+        plan = planned(ranks=controller.size)
+        forecast.check(plan, folder, console)
         _replay_all(inputs, plan, controller)
     say_results(folder, console)
 
@@ -66,6 +59,7 @@ def _replay_all(inputs: Inputs, plan: RunPlan, controller: RankController) -> No
     assert config.replay is not None
     trainer = build_trainer(config, model, plan, controller)
     trainer.is_replay = True
+    # A disk that cannot take the model is found before the training, not after it.
     controller.try_saving(folder.model)
     with closing(Ledger(folder.ledger)) as ledger:
         checkpointing = build_checkpointing(inputs, ledger, model, evaluates=False)
@@ -87,7 +81,9 @@ def check_stored(config: Config, model: Model) -> Extent:
     extent = stored.check(config.group_size, config.diverse_by)
     if extent.updates < config.updates:
         raise DataError(f"rl: {config.replay} has {extent.updates} updates to replay, not --updates {config.updates}")
+    # A larger id would index outside the embedding.
     size = int(model.text_config.vocab_size)
+    # Ids within the vocabulary may still be those of another tokenizer.
     first = next(stored.updates()).groups[0]
     if extent.largest_id >= size or not _has_text(model, first):
         raise DataError(
@@ -104,6 +100,7 @@ def _has_text(model: Model, group: Group) -> bool:
         if text:
             has_text = True
             decoded = model.tokenizer.decode([*rollout.prompt, *rollout.tokens])
+            # One match is enough; not each text comes back exactly from its tokens.
             if text in decoded:
                 return True
     return not has_text  # without any text there is nothing to compare

@@ -33,9 +33,11 @@ def options_of_replayed(place: Path) -> dict[str, Any]:
     stored = StoredRollouts(place)
     recorded = run_options.record(place) if stored.is_run else stored.history("rl")
     names = (*OF_MODEL, *OF_ROLLOUTS, *OF_TRAINING)
+    # Runs of earlier versions lack some of them.
     options = {name: recorded[name] for name in names if recorded.get(name) is not None}
     bf16 = recorded.get(CHOSEN, {}).get("bf16")
     if bf16:
+        # What ``auto`` meant there, as a replay may be on another machine.
         options["bf16"] = bf16
     stages = recorded.get("stage")
     if stages:

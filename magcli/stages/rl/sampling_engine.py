@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -82,8 +81,10 @@ async def opened_engine(
     if engines.number:
         assert cluster is not None
         opened = fleet = await _open_fleet(plan, model, cluster, console)
+        # Else the weights go through this process, or a file.
         trainer.sends_to = fleet if engines.ranks_send else None
     else:
+        # As the first and only engine.
         spec = spec_of(plan, model).placed(engines.devices, 0)
         if engines.on_base_of_trainer:
             warn_of_embedded(spec.device, console)
@@ -119,7 +120,7 @@ async def _open_fleet(plan: RunPlan, model: Model, cluster: Cluster, console: Co
     """The generators, in processes of a Ray of this machine or of a cluster."""
     from magcli.generate.remote.fleet import Fleet
 
-    engines, say = plan.engines, partial(_say, console)
+    engines = plan.engines
     on_gpu = engines.trainer_device.startswith("cuda")
     if engines.name == "torch":
         warn_of_embedded(engines.devices[0], console)
@@ -129,18 +130,19 @@ async def _open_fleet(plan: RunPlan, model: Model, cluster: Cluster, console: Co
         torch.cuda.empty_cache()  # what repeated updates of a resumed run have freed: vLLM is another process
     devices = () if engines.elsewhere else engines.devices
     spec = spec_of(plan, model)
+
+    def say(text: str) -> None:
+        console.say(f"rl: {text}")
+
     with console.waiting() as wait:
         return await Fleet.open(cluster, spec, engines.number, devices=devices, say=say, show=wait.show)
-
-
-def _say(console: Console, text: str) -> None:
-    console.say(f"rl: {text}")
 
 
 def spec_of(plan: RunPlan, model: Model) -> Spec:
     """The engine of each generator of a plan."""
     engines = plan.engines
     threads = _share_threads(plan.trainer.ranks, engines.number)
+    # ``Fleet`` gives each generator its own from the list.
     device = engines.devices[0]
     if engines.elsewhere and device.startswith("cuda"):
         device = "cuda"  # the GPU that Ray gives it

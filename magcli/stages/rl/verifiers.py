@@ -55,6 +55,7 @@ async def open_verifiers(
         yield own
         return
     async with _on_cluster(cluster, demand, _opener(config, problems), console) as verifiers:
+        # The spec is this process's; its turns are answered on the cluster.
         environment = own.environment
         yield Verifiers(verifiers, Environment(environment.spec, verifiers) if environment else None)
 
@@ -64,6 +65,7 @@ async def _on_cluster(
     cluster: Cluster, demand: Demand, opener: OpenServer, console: Console
 ) -> AsyncIterator[ClusterVerifiers]:
     """Starts the verifiers of ``demand``, and watches and replaces them; errors as ``open_verifiers``."""
+    # Addresses are unique on a cluster that several runs share.
     run_id = uuid.uuid4().hex[:12]
     addresses = [f"verifier-{run_id}-{number}" for number in range(demand.number)]
     kind = ProcessKind("verifier", demand.resources, Surroundings.of_this_process(), START_SECONDS)
@@ -75,9 +77,11 @@ async def _on_cluster(
         group.check_room()
         await group.start(range(demand.number))
         watching = asyncio.create_task(group.watch())
+        # Calls that wait end with the error if a verifier cannot be replaced.
         watching.add_done_callback(verifiers.fail)
         yield verifiers
     finally:
+        # Else it would replace verifiers that are ended on purpose.
         if watching is not None:
             watching.cancel()
         await client.close()

@@ -8,10 +8,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from magcli.config import as_json
 from magcli.data import table
 from magcli.data.values import all_rows
-from magcli.plan import forecast as plans
 from magcli.plan.machine import Machine
 from magcli.rl import loop
 from magcli.rl.checkpointing import keep_last_checkpoint
@@ -20,7 +18,6 @@ from magcli.rl.probe import inline
 from magcli.rl.samples import samples_of
 from magcli.rl.store import RolloutStore
 from magcli.run import validation
-from magcli.run.trackers import Source, open_trackers
 from magcli.run.units import AsyncRunner
 from magcli.stages.rl.config import Config, has_own_reward, reads, without_grading
 from magcli.stages.rl.display import say_pool, say_results
@@ -78,7 +75,7 @@ def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     check_room(config, job.console, beside=_beside(config))
-    model = previews.open_readable(config.model, config, config.system, job)
+    model = previews.open_readable(config, job)
     # The problems of the input, then those of the stages that have their own.
     pools = [all_rows(rows), *stage_rows(config.stage, reads(config) or (), job)]
     tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
@@ -86,14 +83,15 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         if config.eval_table is not None:
             heldout.check_table("rl", config.eval_table, config.system, model, grader)
         pools = [previews.fitting(pool, model, config.system, job) for pool in pools]
-        usable = [previews.gradable(pool, grader, job) for pool in pools]
+        usable = [list(engines.gradable(pool, grader, job)) for pool in pools]
     for pool in usable:
         engines.require_usable(pool, job)
 
+    # Made to be checked: it refuses a stage whose band has no problem.
     stage_curriculum(config, usable)
     say_pool(config, usable[0], job.console)
     if model is None:
-        _announce_memory(config, templates.open_model(config.model, config), job.console)
+        _announce_memory(config, templates.open_model(config), job.console)
     else:
         check_teacher(config, model)
         problems = list(chain.from_iterable(usable))
@@ -109,7 +107,7 @@ def forecast(config: Config, console: Console) -> None:
     """
     if config.replay is not None:
         config = without_grading(config)
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     if config.replay is None:
         check_room(config, console, beside=_beside(config))
         _announce_memory(config, model, console)
@@ -123,12 +121,8 @@ def _announce_memory(
     config: Config, model: Model, console: Console, longest_prompt: int = forecasts.UNKNOWN_PROMPT
 ) -> None:
     """Announce the plan of a run and the memory that it needs."""
-
-    def make() -> RunPlan:
-        machine = Machine.ask(config.device, config.card, planned=True)
-        return RunPlan.of(config, model, machine, longest_prompt=longest_prompt)
-
-    forecasts.announce(make, model, console, stage="rl", folder=config.run)
+    plan_on = partial(RunPlan.of, config, model, longest_prompt=longest_prompt)
+    forecasts.announce(plan_on, config, model, console, stage="rl")
 
 
 def _longest_prompt(system: Path | None, model: Model, problems: Sequence[Row]) -> int:
@@ -140,18 +134,17 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     if config.replay is not None:
         config = without_grading(config)
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     if config.show_mask:
         show_masks(config, model)
         return
     check_teacher(config, model)
     problems = all_rows(rows)
     with training.run_folder("rl", config, job, ["updates"]) as folder:
-        source = Source("rl", folder.path, as_json(config), partial(samples_of, folder.path))
-        is_resumed = bool(folder.metrics())
-        with open_trackers(config.track, source, job.console, resumed=is_resumed) as log_lines:
+        with training.tracked("rl", config, folder, job, partial(samples_of, folder.path)) as log_lines:
             formats = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
             needs = reads(config)
+            # A replay has no problems.
             pools = [] if needs is None else [problems, *stage_rows(config.stage, needs, job)]
             tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
             if folder.finished:
@@ -159,6 +152,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             else:
                 say_pool(config, problems, job.console)
                 inputs = Inputs(config, model, formats, pools, job, folder, log_lines)
+                # Called again with the same inputs when ranks are lost.
                 train_once = _train if config.replay is None else train_replay
                 trainers.again_when_lost("rl", partial(train_once, inputs), folder, job.console)
         assert job.schema is not None
@@ -178,6 +172,7 @@ def _rollouts(columns: pa.Schema, pools: Sequence[Sequence[Row]], folder: RunDir
     by_id: dict[str, Row] = {}
     for pool in reversed(pools):  # of equal ids the run's own problem, which comes last
         by_id |= {row["id"]: row for row in pool}
+    # One by one, as all rollouts may not fit into memory.
     for path in RolloutStore(folder.path).tables():
         for batch in table.read(str(path)).rows:
             yield with_problems(batch, by_id, columns)
@@ -218,6 +213,7 @@ async def _loop(parts: Parts, repeated: RepeatedUpdate | None, display: Display)
     """Generate and train; returns why the run ended early, or None."""
     trainer, checkpointing = parts.trainer, parts.checkpointing
     async with parts.opened_engine as engine, parts.around.opened_verifiers as verifiers:
+        # A fresh engine has the initial weights already, but no adapters.
         if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, inline)
             if repeated:
@@ -233,11 +229,11 @@ def _check_plan(plan: RunPlan, folder: RunDir, console: Console) -> None:
     Raises:
         EnvironmentFault: it does not fit its GPU.
     """
-    plans.check(plan.forecast, folder.path, console)
-    folder.note("micro_tokens", str(plan.trainer.micro_tokens))
+    forecasts.check(plan, folder, console)
     if plan.engines.by_file:
+        # Bytes in float32.
         weights = 4 * plan.forecast.plan.training.shape.parameters
-        forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
+        forecasts.warn_of_small_shared_memory(weights, console)
 
 
 def _beside(config: Config) -> list[Demand]:
@@ -258,6 +254,7 @@ def _surroundings(inputs: Inputs, machine: Machine, after_loss: bool) -> Iterato
         model = templates.with_date(inputs.model, job, notes, system=config.system)
         forms.record(model.thoughts, job, notes)
         system = engines.system_text(config.system, model.thoughts)
+        # By the prompts as they are rendered, with date and form of thoughts.
         pools = [engines.answerable(pool, model, system, grader, job) for pool in inputs.problems]
         curriculum = stage_curriculum(config, pools)
         environment = _entered_environment(config, model, stack)
@@ -266,9 +263,7 @@ def _surroundings(inputs: Inputs, machine: Machine, after_loss: bool) -> Iterato
         verifiers = open_verifiers(config, own, usable, cluster, job.console)
         held_out = None
         if config.eval_table is not None:
-            held_out = heldout.open_held_out(
-                "rl", config, model, grader, system=config.system, seed=config.seed, environment=environment
-            )
+            held_out = heldout.open_held_out("rl", config, model, grader, environment)
         yield Surroundings(cluster, controller, model, usable, curriculum, verifiers, held_out)
 
 
@@ -281,12 +276,9 @@ def _opened_processes(
     Refuses engines for which this machine has too few GPUs.
     """
     config, model = inputs.config, inputs.model
-
-    def fits(ranks: int) -> bool:
-        return RunPlan.of(config, model, machine, formats=inputs.formats, ranks=ranks).forecast.fits
-
+    planned = partial(RunPlan.of, config, model, machine, formats=inputs.formats)
     console = inputs.job.console
-    opening = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, fits=fits)
+    opening = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, planned=planned)
     with opening as (cluster, controller):
         check_devices(config, cluster)
         note_layout(
@@ -307,6 +299,7 @@ def _entered_environment(config: Config, model: Model, stack: ExitStack) -> Envi
     if not config.environment:
         return None
     environment = stack.enter_context(environments.open_environment(config, config.environment))
+    # Before anything is sampled: not each chat template has a place for what an environment says.
     environments.turn_renderer(model, config.system).check(environment.terms.roles)
     return environment
 

@@ -103,8 +103,8 @@ class Config(options.GraderOptions, options.EvaluationOptions, rank_options.Rank
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     rank_options.check_training("sft", config)
-    options.check_template("sft", config)
     options.check_vllm("sft", config.engine, deterministic=False)
+    # Adapters change a model little; random weights under them would stay random.
     scratch = config.lora and config.from_scratch
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
     rank_options.check("sft", config)

@@ -104,12 +104,15 @@ def _memory(
         offload_moments=trainer.offloads_moments and card.is_gpu,
         activation_checkpointing=trainer.recomputes,
         loads_whole=training.loads_whole(model, trainer.ranks, from_scratch=config.from_scratch),
+        # A step has one trace at least, however long.
         step_tokens=max(step_tokens, longest) if step_tokens else 0,
     )
     engine = None
     if config.eval_table is not None and config.engine == "torch":
+        # Prompts of --eval-table are not read for a plan.
         tokens = min(UNKNOWN_PROMPT + config.eval_max_tokens, model.context)
         engine = EnginePlan(shape, config.eval_slots, tokens, formats.dtype == "bf16", card.is_gpu)
+    # The evaluating engine is opened between steps and closed after each evaluation.
     plan = Plan(training_memory, engine=engine, engine_stays=False)
     if not card.is_gpu:
         return plan

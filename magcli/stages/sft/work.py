@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from magcli.config import as_json
 from magcli.console import put
 from magcli.data import table
 from magcli.data.schema import require
@@ -27,11 +26,9 @@ from magcli.model.chat.prompts import check_vocabulary
 from magcli.model.chat.targets import TokensWithMask, show_mask
 from magcli.model.compute import use_threads
 from magcli.model.model import Model
-from magcli.plan import forecast as plans
 from magcli.plan.engines import starts_eager
 from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
-from magcli.run.trackers import Source, open_trackers
 from magcli.stages.sft import Config
 from magcli.stages.sft.plan import RunPlan
 from magcli.stages.shared import engines, forms, graders, heldout, sft_progress, tables, templates, trainers, training
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
     from magcli.choices import Format
     from magcli.console import Console
     from magcli.data.source import Rows
-    from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
     from magcli.run.layout import Converted
@@ -67,7 +63,7 @@ METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "tar
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt and of the evaluation tables."""
     weights = not config.from_scratch and not config.show_mask
-    identity = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
+    identity = engines.model_identity(templates.open_model(config), config.system, weights=weights)
     identity |= tables.table_identity("held_out", config.held_out)
     identity |= tables.table_identity("eval_table", config.eval_table)
     if config.eval_table:
@@ -97,16 +93,17 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
     trainers.check_room("sft", config, job.console)
-    model = previews.open_readable(config.model, config, config.system, job)
+    model = previews.open_readable(config, job)
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
     if model is None:  # it is not on this machine: only the columns can be checked
         _require_traces(job.schema, where)
         usable: int = sum(batch.num_rows for batch in rows)
-        _announce_memory(config, templates.open_model(config.model, config), job.console)
+        _announce_memory(config, templates.open_model(config), job.console)
     else:
         examples = list(_examples(config, model, rows, job.schema, job, where))
         _require_examples(examples, job, where)
+        # Rows, not examples: a conversation may have several.
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
         longest = max((len(example.tokens) for example in examples), default=0)
@@ -120,23 +117,20 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """Announce the memory and devices that a run needs, as far as they are known without its traces."""
     trainers.check_room("sft", config, console)
-    _announce_memory(config, templates.open_model(config.model, config), console)
+    _announce_memory(config, templates.open_model(config), console)
 
 
 def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
     """Announce the plan of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
-
-    def make() -> RunPlan:
-        machine = Machine.ask(config.device, config.card, planned=True)
-        return RunPlan.of(config, model, machine, longest=longest)
-
-    forecasts.announce(make, model, console, stage="sft", folder=config.run)
+    plan_on = partial(RunPlan.of, config, model, longest=longest)
+    forecasts.announce(plan_on, config, model, console, stage="sft")
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     earlier = "" if job.restart else training.recorded(config.run, "date")
-    opened = templates.open_model(config.model, config)
+    opened = templates.open_model(config)
+    # A resumed run renders its prompts with the date of its start.
     model = templates.with_date(opened, job, [], system=config.system, date=earlier)
     forms.record(model.thoughts, job, [])
     assert job.schema is not None
@@ -157,7 +151,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)
-        log_lines = stack.enter_context(_tracked(config, folder, job))
+        log_lines = stack.enter_context(training.tracked("sft", config, folder, job))
         if folder.finished:
             log_lines(folder.metrics())
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
@@ -166,6 +160,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             inputs = Inputs(config, model, formats, examples, held_out, step_tokens, folder, log_lines)
             train = partial(_train, inputs, job.console)
             trainers.again_when_lost("sft", train, folder, job.console)
+        # Read back from the folder, with the steps of earlier processes.
         lines = [{name: line.get(name) for name in ("step", *METRICS)} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
@@ -184,12 +179,6 @@ class Inputs:
     log_lines: LogLines
 
 
-def _tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
-    """The run's trackers (``--track``), resumed if they have this run already."""
-    source = Source("sft", folder.path, as_json(config))
-    return open_trackers(config.track, source, job.console, resumed=bool(folder.metrics()))
-
-
 def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
     """Train from the folder's last checkpoint to the end, and write the model to it.
 
@@ -199,6 +188,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         Stopped: several steps in a row had no finite gradient.
     """
     config, model, folder = inputs.config, inputs.model, inputs.folder
+    # Micro-batches are not smaller than this.
     longest = max(len(example.tokens) for example in inputs.examples)
     planned = partial(
         RunPlan.of,
@@ -209,18 +199,14 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         longest=longest,
         step_tokens=inputs.step_tokens,
     )
-
-    def fits(ranks: int) -> bool:
-        return planned(ranks=ranks).forecast.fits
-
     with ExitStack() as stack:
+        # Before the ranks start: it refuses problems that cannot be graded.
         evaluator = stack.enter_context(_open_evaluator(config, inputs.formats.dtype, model, console))
-        opened = trainers.opened("sft", config, console, after_loss=after_loss, fits=fits)
+        opened = trainers.opened("sft", config, console, after_loss=after_loss, planned=planned)
         _, controller = stack.enter_context(opened)
         run = sft.SFTRun(folder, config.evaluate_every, config.checkpoint_every, config.keep_checkpoints, evaluator)
         plan = planned(ranks=controller.size)
-        plans.check(plan.forecast, folder.path, console)
-        folder.note("micro_tokens", str(plan.trainer.micro_tokens))
+        forecasts.check(plan, folder, console)
         with console.waiting_for("sft: loading the model"):
             trainer = _make_trainer(inputs, plan, controller)
         trainer.controller.try_saving(folder.model)
@@ -229,6 +215,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         run.resume(trainer)
         _run_steps(trainer, run, inputs, console)
     if trainer.best_step:
+        # Of losses the trainer keeps the negative: more is better.
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
         console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
     console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
@@ -247,18 +234,14 @@ def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Co
     sft_progress.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
     with console.progress(total, "steps", "sft") as bar:
         bar.advance(done, reused=True)
-        show = partial(sft_progress.report_step, bar, console, done + 1, total)
-        report = partial(_report, show, inputs.log_lines, run.folder.metrics())
+        lines = run.folder.metrics()
+
+        def report(line: dict[str, Any]) -> None:
+            sft_progress.report_step(bar, console, done + 1, total, line)
+            lines.append(line)
+            inputs.log_lines(lines)
+
         sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
-
-
-def _report(
-    show: Callable[[dict[str, Any]], None], log_lines: LogLines, lines: list[dict[str, Any]], line: dict[str, Any]
-) -> None:
-    """Show a step, and give trackers what they lack of the lines so far."""
-    show(line)
-    lines.append(line)
-    log_lines(lines)
 
 
 def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:
@@ -279,11 +262,13 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
             for sequence in sequences:
+                # An id beyond the embedding would fail in the middle of training.
                 check_vocabulary(sequence.tokens, vocabulary_size)
             weight = _weight(row)
             if weight is None:
                 job.drops.row(str(row.get("id", "")), "no-weight", row)
                 continue
+            # All or nothing: the examples of a conversation are parts of one.
             if any(len(sequence.tokens) > longest for sequence in sequences):
                 job.drops.row(str(row.get("id", "")), "too-long", row)
                 continue
@@ -346,7 +331,7 @@ def _open_evaluator(config: Config, dtype: Format, model: Model, console: Consol
         yield None
         return
     with graders.open_grader(config) as grader:
-        held_out = heldout.open_held_out("sft", config, model, grader, system=config.system, seed=config.seed)
+        held_out = heldout.open_held_out("sft", config, model, grader)
         yield lambda folder: asyncio.run(_accuracy(config, dtype, model, held_out, folder, console))
 
 
@@ -355,6 +340,7 @@ async def _accuracy(
 ) -> dict[str, float | None]:
     """The accuracy of the model in a folder, which the run's engine loads for it."""
     spec = Spec(
+        # With the form of thoughts of the run: the saved model's own may be taken for another.
         Model.open(folder, replace(model.template, thoughts=model.thoughts.name)),
         config.engine,
         dtype,
@@ -373,17 +359,19 @@ async def _accuracy(
 def _make_trainer(inputs: Inputs, plan: RunPlan, controller: RankController) -> SFTTrainer:
     """The weights to train, over all ranks, and the schedule of steps."""
     config, examples, step_tokens = inputs.config, inputs.examples, inputs.step_tokens
+    # A step smaller than a micro-batch has fewer rows.
     use_threads(inputs.model, min(plan.trainer.micro_tokens, step_tokens))
     controller.open(_open_state(config, inputs.model, plan.trainer), bf16=plan.trainer.bf16)
     lengths = [len(example.tokens) for example in examples]
     steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=step_tokens, seed=config.seed)
+    # 0 is no limit.
     steps = steps[: config.max_steps or None]
     return sft.SFTTrainer(
         controller,
         examples,
         steps,
         inputs.held_out,
-        lr=config.lr or _default_lr(config, controller),
+        lr=config.lr or default_lr(controller.facts.weights, at_24b=SFT_LR, lora=bool(config.lora)),
         warmup=round(config.warmup * len(steps)),
         floor=config.floor,
         micro_tokens=plan.trainer.micro_tokens,
@@ -392,32 +380,23 @@ def _make_trainer(inputs: Inputs, plan: RunPlan, controller: RankController) -> 
     )
 
 
-def _default_lr(config: Config, controller: RankController) -> float:
-    """The learning rate for a model of this size; of sharded weights, all ranks' count."""
-    return default_lr(controller.facts.weights, at_24b=SFT_LR, lora=bool(config.lora))
-
-
 def _open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
     """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
-
-    def original() -> Original:
-        return training.original(model, config.save_dtype, from_scratch=config.from_scratch)
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         sharded = training.sharded_model(plan, model, ranks, from_scratch=config.from_scratch, seed=config.seed)
         sharded.train()
+        # After the weights are loaded, which may draw random numbers.
         optim.seed_all(config.seed)
+        original = None
+        if ranks.rank == 0:  # the rank that writes the model
+            original = training.original(model, config.save_dtype, from_scratch=config.from_scratch)
         return RankState(
             ranks,
             sharded,
-            optim.adamw(
-                sharded.model,
-                lr=config.lr,
-                weight_decay=config.weight_decay,
-                offload_moments=plan.offloads_moments,
-            ),
+            training.optimizer(config, plan, sharded),
             model.tokenizer,
-            original=None if ranks.rank else original(),
+            original=original,
         )
 
     return opened

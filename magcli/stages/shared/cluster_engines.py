@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.cluster.open import address_for, open_cluster
 from magcli.cluster.types import ProcessKind, Resources, Surroundings
+from magcli.config import is_url
 from magcli.console import Console, Waiting
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.remote.service import EngineServer, service_generator
@@ -58,7 +59,7 @@ OpenEngine = Callable[[str, Any, Mapping[str, str]], "Server"]
 
 def samples_locally(config: Any) -> bool:
     """Whether a stage samples from weights, not from a server."""
-    return isinstance(config, EngineOptions) and bool(config.model) and not config.model.startswith("http")
+    return isinstance(config, EngineOptions) and bool(config.model) and not is_url(config.model)
 
 
 class _KeptMessages(Console):
@@ -80,6 +81,7 @@ class _KeptMessages(Console):
 def job_in_engine(stage: str, chosen: Mapping[str, str]) -> tuple[Job, list[tuple[str, dict[str, Any]]]]:
     """A job for opening an engine in its process, and the list of what it says, which is kept for the driver."""
     console = _KeptMessages()
+    # As part of a whole run the job resolves ``auto`` as ``chosen`` says, not anew.
     return Job(stage, console, Drops(keep=False), whole=Whole({}, dict(chosen))), console.messages
 
 
@@ -110,6 +112,7 @@ class SharedEngines:
         threads = 0  # as many as a single engine chooses
         if _is_on_these_cpus(cluster, config) and len(self._devices) > 1:
             threads = max(1, _threads() // len(self._devices))
+        # Unique on a cluster that several runs share.
         addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
         start_seconds = getattr(config, "deadline", START_SECONDS)
         surroundings = Surroundings.of_this_process(threads)
@@ -136,6 +139,7 @@ class SharedEngines:
         await self.group.start([0])
         opened: Opened = self.group.service(0).opened
         self._opened = opened
+        # The other engines, and those that replace lost ones, open with these values.
         self._chosen |= opened.chosen
         for text, event in opened.messages:
             self._job.console.say(text, **event)
@@ -183,17 +187,19 @@ def engines_on_cpus(config: LocalEngineOptions) -> int:
 
 def _threads() -> int:
     """The threads that engines on this machine's CPUs have together."""
+    # OpenMP also allows a list of numbers by level, which is not read here.
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return int(wanted) if wanted.isdigit() else len(os.sched_getaffinity(0))
 
 
 def _engines_in_memory(config: EngineOptions) -> int:
     """How many engines this machine's free memory holds."""
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     try:
         stored = sum(file.stat().st_size for file in weight_files(model.folder))
     except (EnvironmentFault, OSError):
         return 1  # opening the engine says what is wrong
+    # Rounded down; the caller takes at least one.
     return int(MEMORY_SHARE * machine.host().usable // (LOADED_COPIES * stored))
 
 
@@ -206,10 +212,12 @@ def devices(cluster: Cluster, device: str, ranks: int = 1) -> list[str]:
     if not device.startswith("cuda"):
         return [device] * len(nodes)
     if not cluster.is_local:
+        # Ray shows each process its own GPUs only, from number 0 on.
         return ["cuda"] * max(1, sum(int(node.gpus) // ranks for node in nodes))
     if device != "cuda":
         return [device]
 
+    # Each engine's ranks take the GPUs from its first device on.
     engines_here = max(1, gpus() // ranks)
     return [f"cuda:{number * ranks}" for number in range(engines_here)]
 
@@ -236,6 +244,7 @@ class ClusterEngines:
             chosen |= notes.notes
         self._run_id = uuid.uuid4().hex[:12]
         self._loop = asyncio.new_event_loop()
+        # A daemon, so that a cancelled process does not wait for it.
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster-engines", daemon=True)
         self._watching: Future[None] | None = None
         self._client: ServiceClient | None = None
@@ -243,6 +252,7 @@ class ClusterEngines:
         try:
             cluster = self._stack.enter_context(open_cluster(address_for(config.cluster)))
             self._thread.start()
+            # The stack runs backwards: the engines end first, then the thread that ends them, then Ray.
             self._stack.callback(self._end_thread)
             self._engines = SharedEngines(cluster, config, job, self._run_id, chosen, open_server)
             self._stack.callback(lambda: self._wait_for(self._end_engines()))
@@ -273,12 +283,14 @@ class ClusterEngines:
 
     def close(self) -> None:
         """End the engines, and a Ray that was started for them."""
+        # Else it would replace engines that are ended on purpose.
         if self._watching is not None:
             self._watching.cancel()
         self._stack.close()
 
     def _tell_client(self, watching: Future[None]) -> None:
         """Pass on why an engine could not be replaced."""
+        # ``exception`` of a cancelled future raises.
         if watching.cancelled() or self._client is None:
             return
         error = watching.exception()
@@ -292,6 +304,7 @@ class ClusterEngines:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _end_thread(self) -> None:
+        # A loop may be stopped only from its own thread.
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -85,6 +85,7 @@ class ShardRun:
             output=str(self.folder / f"kept-{number}{suffix}"),
             dropped=None if dropped is None else str(self.folder / f"dropped-{number}.arrow"),
             shard=Shard(number, self.out_of),
+            # An attempt goes on from what earlier ones finished; --overwrite is about the joined table.
             restart=False,
             overwrite=False,
         )
@@ -108,6 +109,7 @@ def _check(stage: Stage, config: Any, tables: Tables) -> None:
     usage(tables.output not in (None, "-"), text)
     sides = ", ".join(map(str, stage.side_outputs(config)))
     usage(not sides, f"{flag} cannot write {sides}; omit the option, or use --shard by hand")
+    # Without this function a stage decides on each row by itself.
     reason = stage.unshardable_reason(config) if stage.unshardable_reason else ""
     usage(not reason, f"{stage.name}: --cluster splits the rows, but {reason}")
 
@@ -121,23 +123,27 @@ def rows_of_shards(stage: Stage, config: Any, tables: Tables, job: Job) -> Rows:
         MagError: what a shard raised.
     """
     assert job.inputs is not None
+    # Shards are ranges of row numbers, so the input must have the same rows each time it is read.
     streams = [source.name for source in job.sources if source.total is None or not source.sha256]
     usage(not streams, f"{stage.name}: --cluster needs files, whose rows are counted in advance, not {streams}")
     folder = harness.shards_folder(str(tables.output))
     if job.restart:
+        # The number of shards is chosen anew.
         durable.remove(folder / PLAN)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = _choose(stage, config, tables, job)
-    cpus = len(os.sched_getaffinity(0))
-    per_task = getattr(config, "workers", 1)
-    with open_cluster(address_for(config.cluster), cpus=max(cpus, per_task)) as cluster:
+    cpus = max(len(os.sched_getaffinity(0)), _cpus_of_task(config))
+    with open_cluster(address_for(config.cluster), cpus=cpus) as cluster:
         run = _planned(stage, config, tables, job, cluster, chosen)
-        _run_shards(cluster, run, job)
+        with AsyncRunner() as loop, job.console.progress(job.total, "rows", job.stage) as bar:
+            loop.run(_on_cluster(cluster, run, job, bar))
+    # After the end of the cluster: the shards are files that this process reads.
     yield from _joined(run, job)
 
 
 def _choose(stage: Stage, config: Any, tables: Tables, job: Job) -> dict[str, str]:
     """What options left to ``auto`` resolve to for all shards by the rows; and what an interrupted run had chosen."""
+    # A resumed run keeps what it chose, so that all of its rows are made alike.
     notes = dict(job.journal.notes) if job.journal is not None else {}
     if stage.choose is None:
         return notes
@@ -157,12 +163,17 @@ def _planned(
 ) -> ShardRun:
     """The run in as many shards as fit the cluster, or as an interrupted one had."""
     assert job.inputs is not None
-    per_task = max(1, getattr(config, "workers", 1))
-    at_once = max(1, sum(int(node.cpus // per_task) for node in cluster.nodes()))
+    # A task's CPUs are on one node, so each node's remainder stays idle.
+    at_once = max(1, sum(int(node.cpus // _cpus_of_task(config)) for node in cluster.nodes()))
     path = harness.shards_folder(str(tables.output)) / PLAN
     out_of = _number_of_shards(path, _shards_for(config, job.inputs.total or 0, at_once))
     whole = Whole(job.settings, chosen, at_once=min(at_once, out_of))
     return ShardRun(stage, config, tables, out_of, whole, None, uuid.uuid4().hex[:12])
+
+
+def _cpus_of_task(config: Any) -> int:
+    """The CPUs of a shard: one for each of its workers."""
+    return max(1, getattr(config, "workers", 1))
 
 
 def _shards_for(config: Any, rows: int, at_once: int) -> int:
@@ -170,6 +181,7 @@ def _shards_for(config: Any, rows: int, at_once: int) -> int:
 
     A shard of a stage that samples has rows enough to fill an engine's slots: at its end they are partly empty.
     """
+    # Without engines a row is a piece of work by itself.
     least_rows = config.num_slots if samples_locally(config) else 1
     most = max(at_once, rows // least_rows)
     return max(1, min(rows, SHARDS_A_PLACE * at_once, most))
@@ -180,18 +192,14 @@ def _number_of_shards(path: Path, wanted: int) -> int:
     if path.exists():
         number: int = json.loads(path.read_text())["shards"]
         return number
+    # Row numbers of finished shards depend on it, so a killed process must not leave half of it.
     with durable.atomic_file(path) as file:
         file.write(json.dumps({"shards": wanted}).encode())
     return wanted
 
 
-def _run_shards(cluster: Cluster, run: ShardRun, job: Job) -> None:
-    """Start the engines, run all shards, end the engines."""
-    with AsyncRunner() as loop, job.console.progress(job.total, "rows", job.stage) as bar:
-        loop.run(_on_cluster(cluster, run, job, bar))
-
-
 async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) -> None:
+    """Start the engines if there are weights to sample from, run all shards, end the engines."""
     if not samples_locally(run.config):
         await _map(cluster, run, job, bar, None)
         return
@@ -209,7 +217,7 @@ async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) 
 async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
     """Run all shards; the engines are watched meanwhile, and end the run if they cannot be replaced."""
     listener = _Listener(run, job, bar, engines)
-    resources = Resources(cpus=max(1, getattr(run.config, "workers", 1)))
+    resources = Resources(cpus=_cpus_of_task(run.config))
 
     def say_what_is_missing() -> None:
         if not cluster.places_for(resources):
@@ -232,6 +240,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
     waiting = asyncio.create_task(units.every(WAITING_SECONDS, say_what_is_missing))
     watching = asyncio.create_task(engines.group.watch()) if engines else None
     watched = [waiting] if watching is None else [waiting, watching]
+    # ``ticking`` only reports, so it is not waited for.
     tasks = [mapping, ticking, *watched]
     try:
         await asyncio.wait([mapping, *watched], return_when=asyncio.FIRST_COMPLETED)
@@ -242,6 +251,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
     finally:
         for task in tasks:
             task.cancel()
+        # Wait for the cancelled tasks to clean up; their errors would hide the first one.
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -268,6 +278,7 @@ class _Listener:
         more = max(said["rows"] - self._rows[number], 0)
         more_reused = max(said["reused"] - self._reused[number], 0)
         self._reused[number] += more_reused
+        # Only rows that are new to the bar may count as reused.
         reused = min(more_reused, more)
         self._advance(number, reused, reused=True)
         self._advance(number, more - reused)
@@ -276,6 +287,7 @@ class _Listener:
     def ended(self, number: int) -> None:
         """Count the rest of a shard's rows: those that were dropped unread, or finished by an earlier run."""
         first, end = shard.bounds(Shard(number, self._run.out_of), self._job.total or 0)
+        # A shard that said nothing was complete before this run.
         self._advance(number, end - first - self._rows[number], reused=not self._rows[number])
 
     def lost(self, attempt: Attempt, error: MemberLost) -> None:
@@ -283,6 +295,7 @@ class _Listener:
         text = f"{self._job.stage}: {error}; the shard goes on elsewhere from what it had finished"
         self._job.console.warn(text, event="shard-lost", shard=attempt.shard)
         if self._engines:
+            # Else the engines would go on sampling for a process that is gone.
             self._engines.group.forget(_client(self._run, attempt))
 
     def report(self) -> None:
@@ -309,6 +322,7 @@ def run_shard(run: ShardRun, attempt: Attempt, say: Say) -> None:
         EnvironmentFault: this node does not have the folder of the shards.
         MagError: what the stage raises.
     """
+    # The driver wrote the plan, so a node that does not see it has other storage under this path.
     if not (run.folder / PLAN).exists():
         raise EnvironmentFault(
             f"{socket.gethostname()} has no folder {run.folder}; --output must be on storage that all nodes share"
@@ -317,6 +331,7 @@ def run_shard(run: ShardRun, attempt: Attempt, say: Say) -> None:
     if run.engines is not None:
         addresses, opened = run.engines
         client = partial(ServiceClient, addresses, _client(run, attempt))
+        # The driver has recorded what the first engine chose; all shards use that.
         chosen = replace(opened, chosen=whole.chosen)
         whole = replace(whole, open_engine=lambda: service_generator(client(), chosen))
     console = ShardConsole(say)
@@ -329,6 +344,7 @@ def _wait_for_lock(output: Path) -> None:
     end = time.monotonic() + LOCK_SECONDS
     while time.monotonic() < end:
         try:
+            # Only tried: ``harness.execute`` takes the lock itself.
             with durable.locked(output):
                 return
         except UsageError:
@@ -376,6 +392,7 @@ class ShardProgress(Progress):
         self.done += count
         self._skipped += count if reused else 0
         if time.monotonic() >= self._next:
+            # Each message is a call of an actor, so rows are not reported one by one.
             self._next = time.monotonic() + SAY_SECONDS
             self._send({"rows": self.done, "reused": self._skipped})
 
@@ -393,9 +410,11 @@ def _joined(run: ShardRun, job: Job) -> Rows:
     try:
         parts = shard.parts([table.read(str(shard_tables.output)) for shard_tables in every_shard])
     except DataError as error:
+        # ``shard.parts`` is also the check of `magcli commit`, and names that stage.
         raise DataError(str(error).replace("commit:", f"{job.stage}: after the shards:", 1)) from None
     job.joined = shard.history(parts)
     whole = job.joined[-1]
+    # From here on the driver's job stands for one run on the whole table.
     job.chosen |= whole.config.get(CHOSEN, {})
     job.drops.counts.update(whole.dropped)
     unread = sum(whole.dropped.get(reason, 0) for reason in UNREAD)

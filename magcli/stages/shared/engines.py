@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.choices import AskedFormat
 from magcli.curate.sampling import SamplingPlan
+from magcli.data.seal import hash_text
 from magcli.errors import DataError
 from magcli.generate.open import open_generator
 from magcli.generate.remote.wire import Spec
@@ -42,10 +42,11 @@ def open_engine(
     ``expected`` is what will be sampled, by default each row as often as the options say, if they do.
     """
     if job.whole is not None and job.whole.open_engine is not None:
+        # The driver has opened the engines and resolved ``auto``.
         job.record(job.whole.chosen, unfinished)
         shared: Generator = job.whole.open_engine()
         return shared
-    model = templates.open_model(config.model, config)
+    model = templates.open_model(config)
     dtype = sampling_format(model, config, job, unfinished)
     model = templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM))
     at_once = job.whole.at_once if job.whole is not None else 1
@@ -67,6 +68,7 @@ def spec_of(model: Model, config: LocalEngineOptions, dtype: AskedFormat, expect
         config.num_slots,
         config.deterministic,
         config.device,
+        # A stage that samples has the card to itself.
         gpu_memory=config.gpu_memory or ALONE,
         tensor_parallel=config.tensor_parallel,
         eager=starts_eager(config.vllm_eager, expected, slots=config.num_slots),
@@ -102,6 +104,7 @@ def sampling_format(
     from magcli.model import compute
 
     compute.use_threads(model, config.num_slots)
+    # Deterministic engines compute in float32 alone.
     asked = "fp32" if config.deterministic else config.dtype
     chosen = job.choose({"dtype": asked}, lambda _: compute.choose(model, config.device, "sampling"), unfinished)
     return "bf16" if chosen["dtype"] == "bf16" else "fp32"
@@ -124,7 +127,7 @@ def system_text(path: Path | None, thoughts: ThoughtForm = THINK) -> str | None:
 
 def system_identity(system: Path | None) -> dict[str, Any]:
     """The digest of the system prompt."""
-    return {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
+    return {"system_sha256": hash_text(system_text(system) or "")}
 
 
 def model_identity(model: Model, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
@@ -134,8 +137,9 @@ def model_identity(model: Model, system: Path | None, *, weights: bool = True) -
     ``weights`` False leaves a model's weights out, for training from scratch.
     """
     digests = system_identity(system)
+    # Of --chat-template; a model's own template is part of its folder's digest.
     if model.template.source:
-        digests["chat_template_sha256"] = hashlib.sha256(model.template.source.encode()).hexdigest()
+        digests["chat_template_sha256"] = hash_text(model.template.source)
     if model.is_local:
         digests["model_sha256"] = model.digest if weights else model.config_digest
     return digests
@@ -144,6 +148,7 @@ def model_identity(model: Model, system: Path | None, *, weights: bool = True) -
 def teacher_identity(name: str) -> dict[str, Any]:
     """The digest of a local teacher; an empty name is none."""
     teacher = Model.open(name)
+    # An empty name is not local either.
     return {"teacher_sha256": teacher.digest} if teacher.is_local else {}
 
 
@@ -163,18 +168,29 @@ def answerable(
         DataError: a problem is of a kind that cannot be graded, or none is left.
         EnvironmentFault: a problem asks for a program, and programs cannot be isolated on this machine.
     """
-    context = model.context
-    usable = []
+    usable = list(fitting(gradable(problems, grader, job), model, system, job))
+    require_usable(usable, job)
+    return usable
+
+
+def gradable(problems: Iterable[dict[str, Any]], grader: Grader, job: Job) -> Iterator[dict[str, Any]]:
+    """The problems whose ground truth can be read; the others are dropped as ``bad-gold``. Errors as ``answerable``."""
     for row in problems:
         grader.check(row)
         if fault := grader.fault(row):
             job.drops.row(row["id"], "bad-gold", {**row, "error": fault})
-        elif prompt_length(row, model, system) < context:
-            usable.append(row)
+        else:
+            yield row
+
+
+def fitting(problems: Iterable[dict[str, Any]], model: Model, system: str | None, job: Job) -> Iterator[dict[str, Any]]:
+    """The problems whose prompt leaves room in a model's context; the others are dropped as ``prompt-too-long``."""
+    context = model.context
+    for row in problems:
+        if prompt_length(row, model, system) < context:
+            yield row
         else:
             job.drops.row(row["id"], "prompt-too-long", row)
-    require_usable(usable, job)
-    return usable
 
 
 def require_usable(problems: Sequence[Mapping[str, Any]], job: Job) -> None:

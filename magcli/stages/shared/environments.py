@@ -13,7 +13,7 @@ from magcli.environments.text import TextEpisodes, as_user
 from magcli.environments.trial import failure_of
 from magcli.errors import usage
 from magcli.model.chat.turns import TurnRenderer
-from magcli.stages.shared import engines, graders
+from magcli.stages.shared import engines, graders, templates
 
 if TYPE_CHECKING:
     from magcli.model.model import Model
@@ -31,16 +31,14 @@ def turn_renderer(model: Model, system: Path | None) -> TurnRenderer:
 
 
 @contextmanager
-def opened_episodes(
-    config: GraderOptions, spec: str, open_model: Callable[[], Model], system: Path | None
-) -> Iterator[TextEpisodes | None]:
-    """The environment that an option names, for stages that sample text; None, and no model, without one."""
-    if not spec:
+def opened_episodes(grading: GraderOptions, config: Any) -> Iterator[TextEpisodes | None]:
+    """The environment of the options of a stage that samples text; None, and no model, without one."""
+    if not config.environment:
         yield None
         return
-    model = open_model()
-    with open_environment(config, spec) as environment:
-        yield text_episodes(environment, model, system)
+    model = templates.open_model(config)
+    with open_environment(grading, config.environment) as environment:
+        yield text_episodes(environment, model, config.system)
 
 
 def text_episodes(environment: Environment, model: Model, system: Path | None) -> TextEpisodes:
@@ -57,6 +55,7 @@ def environment_trial(config: GraderOptions, spec: str) -> Callable[[Mapping[str
         return None
 
     def attempt(row: Mapping[str, Any]) -> None:
+        # One process is enough for one row.
         with in_workers(spec, 1, graders.isolation(config.sandbox)[0]) as opened:
             failure = asyncio.run(failure_of(opened, row))
         usage(not failure, f"{failure}, on row {row.get('id', '1')}")

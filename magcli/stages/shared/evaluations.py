@@ -21,8 +21,6 @@ from magcli.stages.shared import graders
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from magcli.console import Console
     from magcli.data.source import Rows, Source
     from magcli.evaluation.metrics import Key, Problem
@@ -50,6 +48,7 @@ def sides_of(
         DataError: a table has neither metrics nor graded completions.
     """
     names = labels([source.name for source in sources])
+    # The metrics are read first: which k they have is needed for the completions of the others.
     by_model = [_by_model(source, label) for source, label in zip(sources, names, strict=True)]
     stored_metrics: list[str] = []
     for models in by_model:
@@ -59,6 +58,7 @@ def sides_of(
     ks = [*ks, *known_ks(stored_metrics)]
     sides: list[Side] = []
     for source, label, models in zip(sources, names, by_model, strict=True):
+        # A comparison has several models, and no completions of its own.
         is_comparison = "model" in source.schema.names
         if is_comparison and models:
             sides += [Side(model, estimates, {}) for model, estimates in models.items()]
@@ -69,6 +69,7 @@ def sides_of(
         stored_estimates = models.get(label)
         estimates = stored_estimates or _estimates(merged, ks, seed)
         sides.append(Side(label, estimates, merged))
+    # Models of two comparisons may have one name.
     side_names = distinct(side.name for side in sides)
     return [side._replace(name=name) for side, name in zip(sides, side_names, strict=True)]
 
@@ -142,6 +143,7 @@ def _stored_tables(metrics: Path) -> dict[str, dict[str, str]]:
             for suite, stored in note.items()
             if isinstance(stored, dict) and {"path", "sha256"} <= stored.keys()
         }
+    # Whatever a note that another program wrote may look like.
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
@@ -156,9 +158,11 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
     for batch in rows:
         columns = batch.select([name for name in COLUMNS if name in batch.schema.names])
         for number, row in enumerate(columns.to_pylist()):
+            # A reason such as a crashed verifier is no verdict on the completion.
             if row.get("reason") not in UNCOUNTED:
                 completions.setdefault(row.get("suite") or "", []).append(row)
                 continue
+            # Of another run, whose drops are not this one's.
             if job is None:
                 continue
             dropped = row
@@ -181,6 +185,7 @@ def _report_timeouts(completions: Mapping[str, Sequence[Mapping[str, Any]]], job
 
 def is_suite_folder(path: Path) -> bool:
     """Whether a path is a folder with one table per suite, not a table itself."""
+    # ``datasets`` writes this file into the folder of a table.
     return path.is_dir() and not (path / "state.json").exists()
 
 
@@ -223,12 +228,13 @@ class AnswerEquality:
     def __enter__(self) -> AnswerEquality:
         return self
 
-    def __exit__(self, _kind: type | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._grader is not None:
             self._grader.shutdown()
 
     def merge(self, problems: Sequence[Problem], ks: Iterable[int]) -> list[Problem]:
         """Problems with one spelling of equal answers, if a metric counts votes; programs are unchanged."""
+        # maj@1 is avg@n, in which spellings do not matter.
         if not any(k > 1 for k in ks):
             return list(problems)
         return [

@@ -11,14 +11,15 @@ from magcli.errors import EnvironmentFault
 from magcli.generate.weights.matching import SHARED_MEMORY
 from magcli.plan import forecast as forecasts
 from magcli.plan.forecast import size
+from magcli.plan.machine import Machine
 from magcli.stages.shared import engines
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from magcli.console import Console
     from magcli.model.model import Model
     from magcli.plan.forecast import Forecast
+    from magcli.plan.formats import TrainerPlan
+    from magcli.run.rundir import RunDir
 
 UNKNOWN_PROMPT = 512
 """Tokens of the longest prompt where no table was read."""
@@ -31,6 +32,10 @@ class Planned(Protocol):
     """The plan of a run."""
 
     @property
+    def trainer(self) -> TrainerPlan:
+        """How each rank trains."""
+
+    @property
     def forecast(self) -> Forecast:
         """What it takes."""
 
@@ -38,40 +43,60 @@ class Planned(Protocol):
         """It in one line."""
 
 
-def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -> None:
+def warn_of_small_shared_memory(weights: int, console: Console) -> None:
     """Warn before a run if shared memory has less space than the float32 weights for the generators need."""
     if not SHARED_MEMORY.is_dir():
         return
     free = shutil.disk_usage(SHARED_MEMORY).free
     if free < weights:
         console.warn(
-            f"{stage}: weights for generators take {size(weights)}, and {SHARED_MEMORY} has {size(free)} free; start "
+            f"rl: weights for generators take {size(weights)}, and {SHARED_MEMORY} has {size(free)} free; start "
             "the container with --ipc=host or a larger --shm-size",
             wanted=weights,
             free=free,
         )
 
 
+def check(plan: Planned, folder: RunDir, console: Console) -> None:
+    """Refuse at its start a run that does not fit its GPU; note the size of its micro-batches in its folder.
+
+    Raises:
+        EnvironmentFault: it does not fit.
+    """
+    forecasts.check(plan.forecast, folder.path, console)
+    folder.note("micro_tokens", str(plan.trainer.micro_tokens))
+
+
 def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str | None) -> int:
     """Tokens of the longest prompt, looked for among those with most characters."""
+    # Tokenizing all prompts would take long; the one with most tokens has hardly fewer characters than others.
     candidates = nlargest(CANDIDATES, rows, key=lambda row: len(str(row["prompt"])))
     return max((engines.prompt_length(row, model, system) for row in candidates), default=UNKNOWN_PROMPT)
 
 
-def announce(make: Callable[[], Planned], model: Model, console: Console, *, stage: str, folder: Path) -> None:
+def announce(plan_on: Callable[[Machine], Planned], config: Any, model: Model, console: Console, *, stage: str) -> None:
     """Print the plan of a dry run, and refuse what cannot fit; a model that is not there yet is not checked.
+
+    Args:
+        plan_on: the plan of the run on a machine, that of --card if it is given.
+        config: the run's options ``device``, ``card`` and ``run``.
+        model: what it trains.
+        console: where the plan is printed.
+        stage: `sft` or `rl`.
 
     Raises:
         EnvironmentFault: the run does not fit its GPU, or the model's folder is there and cannot be read.
     """
     try:
-        plan = make()
+        plan = plan_on(Machine.ask(config.device, config.card, planned=True))
     except EnvironmentFault as error:
+        # A hub id may be downloaded later; a folder that is there should be readable.
         if model.is_local:
             raise
         console.say(f"{stage}: dry run: memory is not checked: {error}", event="not-checked", reason=str(error))
         return
+    # The figures are shown even if the run is refused for them.
     console.say(plan.text(), event="plan")
     forecasts.show(plan.forecast, console)
-    forecasts.warn_of_full_disk(plan.forecast, folder, console)
+    forecasts.warn_of_full_disk(plan.forecast, config.run, console)
     forecasts.require(plan.forecast, console)

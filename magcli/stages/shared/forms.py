@@ -5,7 +5,7 @@ A run records the form as the choice ``thoughts``: in its folder or journal, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from magcli.run.settings import CHOSEN
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.data.manifest import Link
     from magcli.data.source import Rows, Source
     from magcli.run.job import Job
     from magcli.run.types import Notes
@@ -35,11 +34,17 @@ LOOKED_AT_IN_PIPE = 64
 def record(form: ThoughtForm, job: Job, unfinished: Sequence[Notes] | None = None) -> None:
     """Record the form of a run's model; report it if it is not the recipe's; ``unfinished`` as in ``Job.choose``."""
     job.record({THOUGHTS: form.name}, unfinished)
+    # The usual form needs no mention.
     if form != THINK:
         job.console.say(f"{job.stage}: thoughts are in the form {form}", event=THOUGHTS, form=form.name)
 
 
-def form_of_rows(option: str, rows: Rows, job: Job, texts_of: TextsOf) -> tuple[ThoughtForm, Rows]:
+def _completions(batch: pa.RecordBatch) -> Iterable[Any]:
+    completions: list[Any] = batch.column("completion").to_pylist()
+    return completions
+
+
+def form_of_rows(option: str, rows: Rows, job: Job, texts_of: TextsOf = _completions) -> tuple[ThoughtForm, Rows]:
     """The form of the thoughts in the completions of a table, and all of its rows.
 
     It is that of ``--thoughts``, or of the table's history, or of most of the first completions; in the last case a
@@ -75,13 +80,15 @@ def _form_name(option: str, sources: Sequence[Source]) -> str:
     name = AUTO
     for source in sources:
         for link in source.chain:
-            name = _recorded(link) or name
+            # Links are from the oldest stage to the newest.
+            name = recorded_choice(link.config, THOUGHTS) or name
     return name
 
 
-def _recorded(link: Link) -> str:
-    chosen = link.config.get(CHOSEN)
-    return str(chosen.get(THOUGHTS, "")) if isinstance(chosen, dict) else ""
+def recorded_choice(record: Mapping[str, Any], option: str) -> str:
+    """What an option left to ``auto`` resolved to in the record of a run or a stage; empty if it does not say."""
+    chosen = record.get(CHOSEN)
+    return str(chosen.get(option, "")) if isinstance(chosen, dict) else ""
 
 
 def _start(rows: Rows, number: int) -> tuple[list[pa.RecordBatch], Rows]:
@@ -91,6 +98,7 @@ def _start(rows: Rows, number: int) -> tuple[list[pa.RecordBatch], Rows]:
         first.append(batch)
         if sum(part.num_rows for part in first) >= number:
             break
+    # ``rows`` is an iterator, which goes on after the batches that were taken.
     return first, chain(first, rows)
 
 
@@ -98,6 +106,8 @@ def _most_frequent(texts: Sequence[str]) -> tuple[str, str]:
     """The name of the form of most completions, the recipe's if none has thoughts, and the reason for a message."""
     counts = count_forms(texts)
     if not counts:
+        # Such as bare answers.
         return THINK.name, f"{THINK}, the recipe's form: the {len(texts):,} completions have no other"
+    # Of equal counts the form that is listed first.
     form = max(counts, key=lambda form: (counts[form], -FORMS.index(form)))
     return form.name, f"{form}: in {counts[form]:,} of {len(texts):,} completions"

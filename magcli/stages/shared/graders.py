@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def reward_rule(config: RewardOptions, thoughts: ThoughtForm = THINK) -> RewardRule:
     """The reward that a stage's options describe, of completions with this form of thoughts."""
     return RewardRule(
+        # 0 in an option means none, which the rule has as a very large number.
         config.penalty_end or NO_LIMIT,
         config.penalty_width,
         use_language=config.language,
@@ -59,6 +60,7 @@ def reward_trial(config: RewardOptions) -> Callable[[Mapping[str, Any]], None] |
         return None
 
     def attempt(row: Mapping[str, Any]) -> None:
+        # One worker is enough for one row.
         with open_grader(replace(config, workers=1), config.reward) as grader:
             try_reward(grader, config.reward, row)
 
@@ -78,6 +80,7 @@ def isolation(choice: SandboxOption) -> tuple[Choice, bool]:
 
 def sandbox_identity(choice: SandboxOption) -> dict[str, Any]:
     """The isolation level that ``auto`` resolves to on this machine."""
+    # Other values are among the options, which the history has anyway.
     return {"sandbox": open_sandbox(choice).level} if choice == "auto" else {}
 
 

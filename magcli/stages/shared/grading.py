@@ -10,9 +10,20 @@ from magcli.model.chat.messages import thoughts_beside, thoughts_of
 from magcli.verify.reward import failed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from magcli.model.chat.thoughts import ThoughtForm
     from magcli.verify import Grader
     from magcli.verify.reward import Reward, RewardRule
+
+
+UNIT, CODE_UNIT = 64, 8
+"""Rows that are graded and journaled together; fewer with programs, which take longer."""
+
+
+def unit_size(schema: pa.Schema) -> int:
+    """How many rows of a table are graded and journaled together."""
+    return CODE_UNIT if "tests" in schema.names else UNIT
 
 
 async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[str, Any]) -> Reward:
@@ -27,6 +38,7 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
     except MagError:
         raise
     except Exception as error:
+        # A failure of the grading, which counts neither as right nor as wrong.
         return failed(error)
 
 
@@ -49,6 +61,7 @@ def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) ->
     spread = sum(deviation**2 for deviation in deviations)
     # The number of independent completions with this variance between problems.
     size = variance * total * total / spread if spread else len(counted)
+    # Problems that differ less than by chance do not make samples worth more than independent ones.
     size = min(size, total)
 
     # Wilson's interval: the middle is pulled towards 1/2, the more the fewer completions there are.

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from magcli.curate.sampling import SamplingPlan, grade_samples, sample_problem
+from magcli.data.json_columns import finite
 from magcli.data.schema import require, resolve_aliases
 from magcli.data.values import all_rows
 from magcli.errors import DataError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from magcli.generate.types import Generator
     from magcli.model.model import Model
     from magcli.plan.engines import Expected
-    from magcli.stages.shared.options import EvaluationOptions
     from magcli.verify.grader import CompletionGrader, Grader
 
     Row = dict[str, Any]
@@ -62,20 +61,23 @@ class HeldOut:
         graded = await self._graded(generator)
         problems = metrics.gather(chain.from_iterable(graded))
         estimates = {estimate.metric: estimate for estimate in metrics.estimate(problems, (), self.plan.seed)}
+        # The share of right samples, averaged over problems.
         accuracy = estimates["avg@n"]
         return {
             "accuracy": accuracy.value,
-            "accuracy_low": accuracy.low if isfinite(accuracy.low) else None,
-            "accuracy_high": accuracy.high if isfinite(accuracy.high) else None,
+            "accuracy_low": finite(accuracy.low),
+            "accuracy_high": finite(accuracy.high),
             "answer_tokens": estimates["tokens"].value,
         }
 
     async def _graded(self, generator: Generator) -> list[list[Row]]:
         """The graded samples of each problem; several problems are sampled at once."""
+        # Each problem that enters ``room`` samples this many at once, so that together they fill the slots.
         samples_at_once = min(self.plan.samples, self.slots)
         room = asyncio.Semaphore(self.slots // samples_at_once)
         work = [asyncio.create_task(self._graded_problem(generator, row, room)) for row in self.problems]
         try:
+            # After the first error the others go on, so they are cancelled below.
             return await asyncio.gather(*work)
         finally:
             for task in work:
@@ -87,6 +89,7 @@ class HeldOut:
             indices = range(first, min(first + self.slots, self.plan.samples))
             async with room:
                 samples += await sample_problem(generator, row, self.plan, indices)
+        # Accuracy counts right answers alone, by all tests of a program.
         rule = RewardRule(use_language=False, num_tests=ALL_TESTS, thoughts=generator.thoughts)
         rewards = await grade_samples(self.grader, row, samples, rule)
         return [
@@ -103,24 +106,19 @@ class HeldOut:
 
 
 def open_held_out(
-    stage: str,
-    config: EvaluationOptions,
-    model: Model,
-    grader: Grader,
-    *,
-    system: Path | None,
-    seed: int,
-    environment: Environment | None = None,
+    stage: str, config: Any, model: Model, grader: Grader, environment: Environment | None = None
 ) -> HeldOut:
     """The problems of ``--eval-table``, checked before any work, and how they are sampled, perhaps in an environment.
 
     Raises:
         DataError: as ``check_table``.
     """
-    assert config.eval_table is not None
+    system = config.system
     sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
     episodes = environments.text_episodes(environment, model, system) if environment is not None else None
-    plan = SamplingPlan(engines.system_text(system, model.thoughts), sampling, config.eval_samples, seed, episodes)
+    plan = SamplingPlan(
+        engines.system_text(system, model.thoughts), sampling, config.eval_samples, config.seed, episodes
+    )
     problems = check_table(stage, config.eval_table, system, model, grader)
     return HeldOut(problems, plan, grader, config.eval_slots)
 
@@ -154,6 +152,7 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
     """
     columns = PROBLEM_COLUMNS[:1] if grader.is_custom else PROBLEM_COLUMNS
     source = tables.read_table(str(path), tables.PROBLEM_ROLES)
+    # Names of other tools become ours before the columns are required.
     new_of = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
     names = [new_of.get(name, name) for name in source.schema.names]
     fields = [field.with_name(name) for field, name in zip(source.schema, names, strict=True)]
@@ -167,6 +166,7 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
 
 
 def _checked(stage: str, row: Mapping[str, Any], number: int, path: Path, grader: Grader) -> Row:
+    # Row numbers serve where a table has no ids.
     problem = {**row, "id": str(row.get("id") or number)}
     unread = problem.pop(UNREAD, None) or ""
     fault = str(unread).partition("\t")[2]  # after the reason of a row that could not be read

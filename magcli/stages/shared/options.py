@@ -11,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from magcli.choices import AUTO, AskedFormat, Switch
-from magcli.config import opt
+from magcli.config import is_url, opt
 from magcli.errors import UsageError, usage
 from magcli.model.chat.thoughts import FORMS, GAP
 from magcli.plan.engines import policy_engine, require_vllm
@@ -301,13 +301,14 @@ class ClusterEngineOptions:
 def check_engine(stage: str, config: EngineOptions) -> None:
     """A model and an engine that can run it."""
     usage(bool(config.model), f"{stage}: --model is missing: a local folder, a hub id or the URL of a server")
-    is_url = config.model.startswith(("http://", "https://"))
-    if is_url:
+    is_server = is_url(config.model)
+    if is_server:
         _check_server(stage, config)
-    usage(is_url or config.engine != "server", f"{stage}: --engine server needs a URL as --model")
+    usage(is_server or config.engine != "server", f"{stage}: --engine server needs a URL as --model")
     check_template(stage, config)
+    # Numbers are ids of tokens in the model's own vocabulary.
     token_ids = [item for item in config.stop if item.isdecimal()]
-    usage(not (is_url and token_ids), f"{stage}: --stop {','.join(token_ids)}: a server takes texts, not ids")
+    usage(not (is_server and token_ids), f"{stage}: --stop {','.join(token_ids)}: a server takes texts, not ids")
     check_local_engine(stage, config)
 
 
@@ -322,6 +323,7 @@ def _check_server(stage: str, config: EngineOptions) -> None:
 
 def check_template(stage: str, config: TemplateOptions) -> None:
     """A chat template that can be compiled, and variables of the form key=value."""
+    # A first part without "=" continues nothing.
     begins_with_key = not config.template_args or "=" in config.template_args[0]
     names = template_variables(config)
     are_names = all(name.isidentifier() for name in names)
@@ -361,6 +363,7 @@ def template_variables(config: TemplateOptions) -> dict[str, Any]:
         if "=" in part or not pairs:
             pairs.append(part)
         else:
+            # The option's type has split the text at all commas, also at those within a value.
             pairs[-1] += f",{part}"
     variables = {}
     for pair in pairs:
@@ -376,6 +379,13 @@ def _json_or_text(value: str) -> Any:
         return value
 
 
+def check_page(option: str, page: Path | None) -> None:
+    """A file to write a page to; messages begin with the stage and the ``option``."""
+    if page is not None:
+        usage(page.suffix in (".html", ".htm"), f"{option} {page}: the file name must end in .html")
+        usage(not page.is_dir(), f"{option} {page} is a folder; name a file")
+
+
 def check_local_engine(stage: str, config: LocalEngineOptions) -> None:
     """An engine, its device and its number format."""
     check_device(stage, config.device)
@@ -388,6 +398,7 @@ def _is_address(url: str) -> bool:
     """Whether a URL names a host, and a port by its number if any."""
     try:
         parts = urlsplit(url)
+        # ``port`` raises for a number beyond 65535 or no number at all.
         return bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
@@ -405,6 +416,7 @@ def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
         EnvironmentFault: it is not installed.
     """
     if engine == "vllm":
+        # What makes a stage deterministic has another name in `rl`.
         asked = "--schedule sync" if stage == "rl" else "--deterministic"
         usage(not deterministic, f"{stage}: {asked} needs --engine torch")
         require_vllm()
@@ -435,6 +447,7 @@ def environment_judges(environment: str) -> bool:
 def check_length_penalty(prefix: str, config: RewardOptions) -> None:
     """A length penalty that fits, of the run or of one of its stages; messages begin with ``prefix``."""
     usage(
+        # The penalty grows between end - width and end; with end 0 there is none, whatever the width.
         0 <= config.penalty_width <= (config.penalty_end or config.penalty_width),
         f"{prefix}.penalty_width: {config.penalty_width} is not between 0 and penalty_end {config.penalty_end}",
     )

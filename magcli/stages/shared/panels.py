@@ -17,6 +17,7 @@ def in_panels(config_class: Any, first: Sequence[str] = ()) -> list[tuple[str, d
     Those that matter ``first`` come first, in one panel. The others follow by panel; in each --model, then declared,
     then inherited ones.
     """
+    # 0 is left for the panels of a single stage.
     ranks = {panel: rank for rank, panel in enumerate(PANELS, 1)}
     options = sorted(
         options_of(config_class), key=lambda field: (ranks.get(field.metadata["panel"], 0), field.name != "model")

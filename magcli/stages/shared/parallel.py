@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from magcli.config import is_url
 from magcli.errors import usage
 from magcli.plan.engines import policy_engine
 from magcli.plan.machine import gpu_number, gpus
@@ -21,6 +22,7 @@ def check_split_engine(stage: str, config: Any) -> None:
         deterministic=config.deterministic,
         model=model,
     )
+    # A local Ray has this machine's GPUs.
     if getattr(config, "cluster", "") in ("", "local"):
         check_cards(stage, config.tensor_parallel, config.device)
 
@@ -36,11 +38,11 @@ def check_ranks(stage: str, ranks: int, *, engine: str, device: str, determinist
     if ranks == 1:
         return
     flag = f"{stage}: --tensor-parallel {ranks}"
-    is_url = model.startswith(("http://", "https://"))
-    usage(not is_url, f"{flag} needs a model folder or hub id, not a URL: a server splits its model itself")
+    usage(not is_url(model), f"{flag} needs a model folder or hub id, not a URL: a server splits its model itself")
     usage(not deterministic, f"{flag} is not deterministic: sums of ranks are rounded differently; omit it")
     sampler = policy_engine(engine, device)  # type: ignore[arg-type]
     usage(sampler == "vllm", f"{flag} needs --engine vllm: the embedded engine computes on one device")
+    # Whether a model can be split follows from its configuration.
     if model and Path(model).is_dir():
         from magcli.generate.parallel import check_split_of
 
@@ -56,6 +58,7 @@ def check_cards(stage: str, ranks: int, device: str) -> None:
     if ranks == 1 or not device.startswith("cuda"):
         return
     number = gpus()
+    # The ranks take the GPUs from the first one on.
     first = gpu_number(device)
     text = f"{stage}: --tensor-parallel {ranks} takes {ranks} GPUs, from {device} on; PyTorch finds {number} in all"
     usage(first + ranks <= number, text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from magcli.data.values import all_rows
@@ -17,34 +16,34 @@ if TYPE_CHECKING:
 
     from magcli.data.source import Rows
     from magcli.run.job import Job
-    from magcli.stages.shared.options import GraderOptions, TemplateOptions
-    from magcli.verify.grader import Grader
 
     Row = dict[str, Any]
 
 
-def open_readable(name: str, config: TemplateOptions, system: Path | None, job: Job) -> Model | None:
-    """A model whose configuration and tokenizer can be read, without its weights.
+def open_readable(config: Any, job: Job) -> Model | None:
+    """The model of a stage's options if its configuration and tokenizer can be read, without its weights.
 
     None if the model is not there yet, has no tokenizer yet, or is a server's; a line says what is not checked then.
 
     Raises:
         EnvironmentFault: its folder is there and cannot be read.
     """
-    model = templates.open_model(name, config)
+    model = templates.open_model(config)
     if model.is_url:
-        _say_unchecked("prompts", "a server has its own tokenizer", job)
+        _say_unchecked("a server has its own tokenizer", job)
         return None
     if model.is_local:
         require_json(model.folder)
     try:
+        # Both are read from files, so that they fail here if they cannot be read.
         _ = model.context, model.ends
     except EnvironmentFault as error:
+        # A tokenizer may still be put beside a configuration; other damage is refused.
         if model.is_local and not model.is_config_alone:
             raise
-        _say_unchecked("prompts", str(error), job)
+        _say_unchecked(str(error), job)
         return None
-    return templates.with_date(model, job, [], system=system)
+    return templates.with_date(model, job, [], system=config.system)
 
 
 def check_model(name: str) -> None:
@@ -62,30 +61,22 @@ def check_model(name: str) -> None:
         raise DataError(f"{error}; --allow-missing checks the rest without it") from None
 
 
-def _say_unchecked(what: str, why: str, job: Job) -> None:
-    job.console.say(f"{job.stage}: dry run: {what} are not checked: {why}", event="not-checked", reason=why)
+def _say_unchecked(why: str, job: Job) -> None:
+    job.console.say(f"{job.stage}: dry run: prompts are not checked: {why}", event="not-checked", reason=why)
 
 
-def sampled_problems(name: str, config: TemplateOptions, system: Path | None, rows: Rows, job: Job) -> int:
-    """The number of problems that a stage can sample; those whose prompt is too long are dropped."""
-    model = open_readable(name, config, system, job)
-    return len(fitting(all_rows(rows), model, system, job))
+def sampled_problems(config: Any, rows: Rows, job: Job) -> list[Row]:
+    """The problems that a stage can sample; those whose prompt is too long are dropped."""
+    model = open_readable(config, job)
+    return fitting(all_rows(rows), model, config.system, job)
 
 
-def graded_problems(
-    name: str,
-    config: TemplateOptions,
-    grading: GraderOptions,
-    system: Path | None,
-    rows: Rows,
-    job: Job,
-    environment: str = "",
-) -> int:
+def graded_problems(config: Any, rows: Rows, job: Job) -> int:
     """The number of problems that a stage can sample and grade; also those with a bad ground truth are dropped."""
-    model = open_readable(name, config, system, job)
-    problems = fitting(all_rows(rows), model, system, job)
-    with graders.open_grader(grading, environment=environment) as grader:
-        return len(gradable(problems, grader, job))
+    problems = sampled_problems(config, rows, job)
+    # After the lengths, which need no worker processes.
+    with graders.open_grader(config, environment=config.environment) as grader:
+        return sum(1 for _ in engines.gradable(problems, grader, job))
 
 
 def fitting(problems: Sequence[Row], model: Model | None, system: Path | None, job: Job) -> list[Row]:
@@ -93,41 +84,11 @@ def fitting(problems: Sequence[Row], model: Model | None, system: Path | None, j
     if model is None:
         return list(problems)
     text = engines.system_text(system, model.thoughts)
-    usable = []
-    with _progress(problems, job) as rows:
-        for row in rows:
-            if engines.prompt_length(row, model, text) < model.context:
-                usable.append(row)
-            else:
-                job.drops.row(row["id"], "prompt-too-long", row)
-    return usable
-
-
-def gradable(problems: Sequence[Row], grader: Grader, job: Job) -> list[Row]:
-    """The problems whose ground truth can be read; the others are dropped as ``bad-gold``.
-
-    Raises:
-        DataError: a problem is of a kind that cannot be graded.
-        EnvironmentFault: a problem asks for a program, and programs cannot be isolated on this machine.
-    """
-    usable = []
-    for row in problems:
-        grader.check(row)
-        if fault := grader.fault(row):
-            job.drops.row(row["id"], "bad-gold", {**row, "error": fault})
-        else:
-            usable.append(row)
-    return usable
-
-
-@contextmanager
-def _progress(problems: Sequence[Row], job: Job) -> Iterator[Iterator[Row]]:
-    """The problems, counted in a progress bar."""
     with job.console.progress(len(problems), "rows", job.stage) as bar:
-
+        # A row is counted once the next one is asked for, when it is done.
         def counted() -> Iterator[Row]:
             for row in problems:
                 yield row
                 bar.advance()
 
-        yield counted()
+        return list(engines.fitting(counted(), model, text, job))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from magcli.choices import AskedAttention, SaveDtype, Switch
 from magcli.cluster.open import require_ray
-from magcli.config import opt
+from magcli.config import is_url, opt
 from magcli.errors import usage
 from magcli.run.trackers import Name as TrackerName
 from magcli.run.trackers import require as require_tracker
@@ -94,13 +94,13 @@ class RankOptions(options.TemplateOptions):
 
 
 def check_training(stage: str, config: RankOptions) -> None:
-    """A device, a model on this machine or the hub, and trackers whose packages are installed."""
+    """A device, a model on this machine or the hub, trackers whose packages are installed, and a chat template."""
     options.check_device(stage, config.device)
     usage(bool(config.model), f"{stage}: --model is missing: a local folder or a hub id")
-    is_server = config.model.startswith("http")
-    usage(not is_server, f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
+    usage(not is_url(config.model), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
     for tracker in config.track:
         require_tracker(stage, tracker)
+    options.check_template(stage, config)
 
 
 def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
@@ -112,6 +112,7 @@ def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
     _refuse_torchrun(stage)
     size = config.fsdp_size
     usage(
+        # Copies of the weights are of equal size; one of a single rank would not be sharded.
         size == 0 or (size > 1 and config.trainers % size == 0),
         f"{stage}.fsdp_size: {size} must be 2 or more and divide the {config.trainers} ranks of --trainers",
     )
@@ -120,6 +121,7 @@ def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
         least == 0 or 2 <= least <= config.trainers,
         f"{stage}.min_trainers: {least} must be 2 or more and at most the {config.trainers} ranks of --trainers",
     )
+    # A single rank is in the process of the command.
     needs_ray = others > 0 or config.trainers > 1
     usage(needs_ray or not config.cluster, f"{stage}: --cluster has nothing to place; add --trainers 2 or more")
     alone = config.trainers == 1
@@ -143,6 +145,7 @@ def check_attention(stage: str, config: RankOptions) -> None:
 
 def _refuse_torchrun(stage: str) -> None:
     """Refuse to be one of several processes that torchrun has started: they would all be the same run."""
+    # Set by torchrun for each process that it starts.
     size = os.environ.get("WORLD_SIZE", "")
     is_one_of_several = "RANK" in os.environ and size.isdigit() and int(size) > 1
     text = f"{stage}: magcli starts its trainer ranks itself: leave torchrun out and give --trainers {size}"

@@ -46,6 +46,7 @@ def defaults(config: RunSizes) -> dict[str, Any]:
 
 def options_in(stage: StageOptions, config: Sizes) -> Sizes:
     """The run's options as they are in a stage."""
+    # `simulate` has only some of the options of `rl`.
     values = {name: getattr(stage, name) for name in STAGE_OPTIONS if hasattr(config, name)}
     overrides = {name: value for name, value in values.items() if value is not None}
     return dataclasses.replace(config, **overrides)
@@ -59,10 +60,12 @@ def check(prefix: str, config: RunSizes) -> None:
     """
     size = config.group_size
     usage(size > 1, f"{prefix}.group_size: {size} completions have nothing to compare; give at least 2")
+    # Groups are never divided among batches.
     for name in ("n_async", "n_batch", "n_mini"):
         completions = getattr(config, name)
         whole = completions > 0 and completions % size == 0
         usage(whole, f"{prefix}.{name}: {completions} is not a multiple of group_size {size}")
+    # An update is a whole number of optimizer steps.
     divides = config.n_batch % config.n_mini == 0
     usage(divides, f"{prefix}.n_mini: {config.n_mini} does not divide n_batch {config.n_batch}")
 
@@ -75,6 +78,7 @@ def check_ends(stages: Sequence[StageOptions], updates: int) -> None:
     """
     if not stages:
         return
+    # The last stage ends with the run.
     *before, last = stages
     for number, stage in enumerate(before, 1):
         prefix = f"rl.stage {number}"
@@ -85,6 +89,7 @@ def check_ends(stages: Sequence[StageOptions], updates: int) -> None:
         f"rl.stage {len(stages)} is the last and ends with the run: omit its updates; rl.updates counts those of all "
         "stages",
     )
+    # A rule looks at several updates before it can end a stage.
     earliest = sum(map(min_updates, before))
     usage(
         earliest < updates,

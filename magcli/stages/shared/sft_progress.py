@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 def say_steps(steps: int, *, step_tokens: int, epochs: int, traces: int, max_steps: int, console: Console) -> None:
     """Say before the first step how many there are, and of how many tokens."""
+    # With fewer steps it is the epochs that end the run.
     limit = f", up to --max-steps {max_steps}" if steps == max_steps else ""
     text = f"sft: {steps:,} steps of about {step_tokens:,} tokens: {epochs} epochs of {traces:,} traces{limit}"
     console.say(text, event="steps", steps=steps, step_tokens=step_tokens, traces=traces)
@@ -20,6 +21,7 @@ def say_steps(steps: int, *, step_tokens: int, epochs: int, traces: int, max_ste
 def report_step(bar: Progress, console: Console, first: int, total: int, line: dict[str, Any]) -> None:
     """Show the metrics of a step; after ``first``, the first one of this process, how long the run goes on."""
     bar.advance(note=note(line))
+    # Once: later the bar says it.
     if line["step"] == first and first < total:
         left = (total - first) * line["seconds"]
         text = (

@@ -63,6 +63,7 @@ def problem_layouts(
         wanted += more
         converted = [layout_of(table, wanted, natively=natively) for table in input_schemas]
         columns = [_columns(table, layout) for table, layout in zip(input_schemas, converted, strict=True)]
+        # A column that one table has is there, if empty, for the rows of all others.
         anywhere = set(chain.from_iterable(columns))
         results: list[Converted | DataError | None] = []
         for schema, present, as_converted in zip(input_schemas, columns, converted, strict=True):
@@ -92,8 +93,10 @@ def _lacking(
     Without either, the harness says what is missing.
     """
     for requirement in required:
+        # A requirement may have alternatives, such as answer|tests.
         role, *others = requirement.split("|")
         accepted = {role, *others, *aliases.get(role, ()), *names.COMPLETION.get(role, ())}
+        # Rows without an id get one.
         if role == "id" or not accepted.isdisjoint(present):
             continue
         if missing := what_is_missing(table):
@@ -146,6 +149,7 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
     """
     turns = row.get("messages") or []
     if not turns and row.get("prompt") and row.get("completion"):
+        # A prompt may be a conversation itself.
         question = row["prompt"]
         if not isinstance(question, list):
             question = to_messages(question, system)
@@ -185,11 +189,13 @@ def check_ids(stage: str, problems: Iterable[Mapping[str, Any]], *, custom_rewar
     """
     first_rows: dict[str, Mapping[str, Any]] = {}
     for row in problems:
+        # Rows of one problem are compared with its first.
         first = first_rows.setdefault(row["id"], row)
         if first is row:
             continue
         columns: Collection[str] = GRADED_BY
         if custom_reward:
+            # Rows of several tables may have different columns.
             columns = (first.keys() & row.keys()) - {PASS_RATE}
         if any(first.get(name) != row.get(name) for name in columns):
             raise DataError(f"{stage}: id {row['id']!r} belongs to two different problems; make the ids unique")

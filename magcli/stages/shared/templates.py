@@ -20,21 +20,20 @@ if TYPE_CHECKING:
 
     from magcli.run.job import Job
     from magcli.run.types import Notes
-    from magcli.stages.shared.options import TemplateOptions
 
 NO_SYSTEM = Path("none")
 """The option --system of a run without system prompt."""
 
 
-def open_model(name: str | Path, config: TemplateOptions) -> Model:
-    """A model with the chat template and the end tokens of a stage's options.
+def open_model(config: Any, name: str | Path | None = None) -> Model:
+    """A stage's model, or another one, with the chat template and the end tokens of its options.
 
     A template that prints today's date has none yet (see ``with_date``).
     """
     thoughts = "" if config.thoughts == AUTO else config.thoughts
     variables = template_variables(config) | _tools_of(getattr(config, "environment", ""))
     template = ChatTemplate(template_source(config), variables, thoughts=thoughts)
-    return Model.open(name, template, config.stop)
+    return Model.open(config.model if name is None else name, template, config.stop)
 
 
 def _tools_of(environment: str) -> dict[str, Any]:
@@ -64,8 +63,10 @@ def with_date(
         tokenizer = model.tokenizer
     except EnvironmentFault:
         return model  # the stage that opens the model says what is wrong; a processor may have the template
+    # The function by which templates print the date; its use makes prompts differ from day to day.
     if "strftime_now" in str(tokenizer.chat_template):
         model = model.with_template(replace(model.template, date=_date(job, unfinished, date)))
+    # None is magcli's own system prompt.
     if system is None or system != NO_SYSTEM:
         say_where_system_goes(model.tokenizer, job)
     return model
@@ -75,6 +76,7 @@ def _date(job: Job, unfinished: Sequence[Notes] | None, date: str) -> str:
     def today(_option: str) -> tuple[str, str]:
         return datetime.date.today().isoformat(), "the chat template prints it"
 
+    # As an option left to ``auto``: a resumed run keeps its date.
     return job.choose({"date": date or "auto"}, today, unfinished)["date"]
 
 

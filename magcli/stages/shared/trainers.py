@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
     from magcli.run.rundir import RunDir
+    from magcli.stages.shared.forecast import Planned
     from magcli.train.rank_group import ClusterRanks
 
 
@@ -44,7 +45,7 @@ def opened(
     *,
     beside: Sequence[Demand] = (),
     after_loss: bool = False,
-    fits: Callable[[int], bool] = lambda ranks: True,
+    planned: Callable[..., Planned] | None = None,
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The cluster of a run and the controller of its ranks, for the duration of the block.
 
@@ -52,7 +53,7 @@ def opened(
     started later, and they leave room for it.
 
     ``after_loss``: ranks were lost, perhaps with their node. The run then waits for another node instead of being
-    refused, and goes on with fewer ranks if none comes and the model ``fits`` them.
+    refused, and goes on with fewer ranks if none comes and the run ``planned`` for that many ``ranks`` fits them.
 
     Raises:
         UsageError: there are more ranks than GPUs of this machine.
@@ -67,11 +68,13 @@ def opened(
                 cluster.check_room(beside)
             yield cluster, RankController(OneProcess(config.device))
             return
+        # Several ranks are all under Ray, none in this process.
         number, room = config.trainers, Room(beside)
         if cluster.is_local:
             _check_cards(stage, config)
         elif after_loss:
-            number = _ranks_after_loss(stage, config, cluster, console, beside, fits)
+            assert planned is not None
+            number = _ranks_after_loss(stage, config, cluster, console, beside, planned)
             room = Room(beside, REPLACEMENT_SECONDS)  # Ray may not know yet that a node is gone
         ranks = _cluster_ranks(stage, config, number, cluster, console, room)
         try:
@@ -86,19 +89,22 @@ def _ranks_after_loss(
     cluster: Cluster,
     console: Console,
     beside: Sequence[Demand],
-    fits: Callable[[int], bool],
+    planned: Callable[..., Planned],
 ) -> int:
     """How many ranks to go on with: all as soon as there is room, or after two minutes as many as there is room for."""
     resources = rank_resources(config.device)
     start = time.monotonic()
     next_message = start + MESSAGE_SECONDS
     while True:
+        # Counted anew each time, as nodes come and go.
         places = cluster.places_for(resources, beside=beside)
         if places >= config.trainers:
             return config.trainers
         now = time.monotonic()
         waited_enough = now > start + REPLACEMENT_SECONDS
-        fewer = _largest_size(config, places, fits) if waited_enough else 0
+        fewer = 0
+        if waited_enough:
+            fewer = _largest_size(config, places, lambda ranks: planned(ranks=ranks).forecast.fits)
         if fewer:
             console.warn(
                 f"{stage}: going on with {fewer} of {config.trainers} trainer ranks; to use all of them when there are "
@@ -115,9 +121,11 @@ def _ranks_after_loss(
 
 def _largest_size(config: RankOptions, places: int, fits: Callable[[int], bool]) -> int:
     """The most ranks that there is room for and that the model fits, a multiple of --fsdp-size; 0 for none."""
+    # Each copy of the weights needs its whole number of ranks.
     step = config.fsdp_size or 1
     least = config.min_trainers or max(step, 2)
     most = places - places % step
+    # Fewer ranks have larger shards, which may not fit.
     for ranks in range(most, least - 1, -step):
         if fits(ranks):
             return ranks
@@ -181,6 +189,7 @@ def _cluster_ranks(
 
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
+        # The processes of a local Ray share this machine's cores.
         num_beside = sum(demand.number for demand in room.beside)
         threads = share_threads(torch.get_num_threads(), number, num_beside)
     setup = RankSetup(config.device, threads, config.fsdp_size)
@@ -209,10 +218,12 @@ def again_when_lost(stage: str, train: Callable[[bool], None], folder: RunDir, c
     while True:
         sweep()
         try:
+            # Returns only at the end of the run.
             train(losses_in_a_row > 0)
             return
         except RanksLost as lost:
             lines = len(folder.metrics())
+            # A line of metrics since the last loss means that the run gets on.
             losses_in_a_row = 1 if lines > lines_before else losses_in_a_row + 1
             lines_before = lines
             if losses_in_a_row > MAX_LOSSES:

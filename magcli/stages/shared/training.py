@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from magcli.config import as_json
 from magcli.data import checksum
 from magcli.data.manifest import Input
 from magcli.errors import usage
@@ -16,14 +17,17 @@ from magcli.model.weights.save import open_original
 from magcli.model.weights.slices import has_slices
 from magcli.plan import formats
 from magcli.run.rundir import RunDir
-from magcli.run.settings import CHOSEN
+from magcli.run.trackers import Source, no_samples, open_trackers
+from magcli.stages.shared.forms import recorded_choice
 from magcli.train import lora
 from magcli.train.attention import use_packed_attention
 from magcli.train.load_shards import load_shards
 from magcli.train.lora import keep_stream_in_float32
+from magcli.train.optim import adamw
 from magcli.train.shard import shard
 
 if TYPE_CHECKING:
+    from torch.optim import AdamW
     from transformers import PreTrainedModel
 
     from magcli.choices import SaveDtype
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
+    from magcli.run.trackers import LogLines, SamplesOf
     from magcli.train.distributed import Ranks
     from magcli.train.shard import ShardedModel
 
@@ -56,6 +61,7 @@ def resolve_formats(
     if folder.finished:
         return formats.formats_of(_formats_of_finished(folder, asked, job))
     if exact:
+        # Only what is left to ``auto``: a format that the user names stays.
         asked = formats.float32_for_auto(asked)
     chosen = job.choose(asked, lambda option: formats.spelled(option, model, config.device), [folder])
     return formats.formats_of(chosen)
@@ -67,6 +73,7 @@ def _formats_of_finished(folder: RunDir, asked: dict[str, str], job: Job) -> dic
     for option, value in asked.items():
         text = f"{folder.path} holds a run with {option} {used[option]!r} (now {value!r})"
         usage(not formats.contradicts(value, used[option]), text)
+    # The history of the output names them, although nothing is trained.
     job.chosen |= used
     return used
 
@@ -74,10 +81,9 @@ def _formats_of_finished(folder: RunDir, asked: dict[str, str], job: Job) -> dic
 def recorded(run: Path, name: str) -> str:
     """What an unfinished run in a folder recorded under a name; empty if there is none."""
     try:
-        chosen = checksum.read_object(run / "run.json").get(CHOSEN)
+        return recorded_choice(checksum.read_object(run / "run.json"), name)
     except (OSError, ValueError):  # opening the run's folder says what is wrong with it
         return ""
-    return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
 
 
 def frozen_model(plan: TrainerPlan, model: Model, ranks: Ranks) -> PreTrainedModel:
@@ -102,10 +108,13 @@ def sharded_model(
     Of several ranks each reads its own slices of the files, if the model can be read so.
     """
     computes = {"bf16": plan.bf16, "checkpoint_activations": plan.recomputes}
+    # Random weights have no files, and must be the same on all ranks.
     if ranks.size > 1 and not from_scratch:
+        # None if the model's files cannot be read in slices.
         sharded = load_shards(model, ranks, **computes, attention=plan.attention)
         if sharded is not None:
             return sharded
+    # Weights that are trained are float32 masters; only a frozen base may be bf16.
     dtype = torch.bfloat16 if plan.bf16_base else torch.float32
     weights = model.load(dtype=dtype, device=str(ranks.device), from_scratch=from_scratch, seed=seed)
     use_packed_attention(weights, plan.attention)
@@ -130,6 +139,20 @@ def original(model: Model, save_dtype: SaveDtype, *, from_scratch: bool = False)
     )
 
 
+def optimizer(config: Any, plan: TrainerPlan, sharded: ShardedModel) -> AdamW:
+    """AdamW for a rank's shards of the weights."""
+    # The schedule sets the rate before each step.
+    return adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay, offload_moments=plan.offloads_moments)
+
+
+def tracked(
+    stage: str, config: Any, folder: RunDir, job: Job, samples_of: SamplesOf = no_samples
+) -> AbstractContextManager[LogLines]:
+    """The run's trackers (``--track``), resumed if they have this run already."""
+    source = Source(stage, folder.path, as_json(config), samples_of)
+    return open_trackers(config.track, source, job.console, resumed=bool(folder.metrics()))
+
+
 @contextmanager
 def run_folder(stage: str, config: Any, job: Job, lengths: Sequence[str]) -> Iterator[RunDir]:
     """The folder of a training run, which belongs to the settings of one job and its inputs.
@@ -138,6 +161,7 @@ def run_folder(stage: str, config: Any, job: Job, lengths: Sequence[str]) -> Ite
 
     Open it after the last row was read: only then is the digest of a pipe known.
     """
+    # Formats are resolved in the folder: ``auto`` on another machine may mean another one.
     settings = {key: value for key, value in job.settings.items() if key not in formats.SPELLINGS}
     wanted = {**settings, "inputs": [source.sha256 for source in job.sources]}
     with RunDir.open(config.run, stage, wanted, restart=job.restart, lengths=lengths) as folder:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from magcli.console import put
 from magcli.data import condition, manifest, selection
 from magcli.data.jsonl import Style, to_lines
-from magcli.data.selection import first
 from magcli.data.statistics import ColumnStatistics
 from magcli.data.values import readable_rows
 from magcli.errors import DataError
@@ -38,6 +37,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     assert job.schema is not None
     schema = job.schema
     if num_read := head(config):
+        # Read to its end, as what writes it would fail on a closed pipe.
         is_pipe = any(source.total is None and not Path(source.name).is_file() for source in job.sources)
         rows = selection.first(rows, num_read, to_end=is_pipe)
     if config.where:
@@ -69,6 +69,7 @@ def _digest(rows: Rows) -> str:
     digest = hashlib.sha256()
     for batch in rows:
         for line in to_lines(batch, Style()):
+            # Rows as JSON lines, which are the same for all formats of tables.
             digest.update(line.encode() + b"\n")
     return digest.hexdigest()
 
@@ -91,7 +92,7 @@ def _show_statistics(rows: Rows, schema: pa.Schema, job: Job) -> None:
 
 def _print_lines(config: Config, rows: Rows) -> None:
     """Print the rows as JSON lines."""
-    shown = first(rows, config.limit, to_end=True) if config.limit else rows
+    shown = selection.first(rows, config.limit, to_end=True) if config.limit else rows
     for batch in shown:
         for line in to_lines(batch, Style()):
             put(line + "\n")
@@ -102,6 +103,7 @@ def _show(config: Config, rows: Rows, job: Job) -> None:
     shown = more = 0
     for batch in rows:
         for row in readable_rows(batch):
+            # Only counted, for the last line.
             if config.limit and shown >= config.limit:
                 more += 1
                 continue
@@ -127,6 +129,7 @@ def _row(row: dict[str, Any], number: int, config: Config, thoughts: ThoughtForm
     for name, value in row.items():
         text = _cell(value, thoughts)
         if config.width and len(text) > config.width:
+            # Cut before it is indented, so that the indentation does not count.
             text = f"{text[: config.width]}... ({len(text)} characters)"
         label = f"{name}: "
         next_line = "\n" + " " * len(label)  # aligned with the first one
@@ -140,6 +143,7 @@ def _cell(value: Any, thoughts: ThoughtForm) -> str:
     if isinstance(value, list) and value:
         if all(map(responses.is_trace, value)):
             return "\n".join(_trace(part, thoughts) for part in value)
+        # A conversation may have parts of other kinds.
         if any(map(_is_turn, value)):
             return "\n".join(_turn(part, thoughts) if _is_turn(part) else str(part) for part in value)
     return str(value)
@@ -174,6 +178,7 @@ def _turn(turn: dict[str, Any], form: ThoughtForm) -> str:
     text = turn.get("content")
     if text is not None:
         return f"{role} {text}"
+    # Columns of turns have all keys, most of them null.
     others = {key: value for key, value in turn.items() if key not in ("role", "content") and value is not None}
     return f"{role} {others}" if others else role
 

@@ -41,9 +41,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             num_rows.update(is_held_out)
             sink.write(batch.filter(pa.array(is_held_out)))
             yield batch.filter(pa.array([not side for side in is_held_out]))
+        # Before the table appears: an empty side is of no use.
         if not (num_rows[True] and num_rows[False]):
             empty_side = "training" if num_rows[True] else "held-out"
             raise DataError(f"split: no {empty_side} row among {num_rows.total():,}; give another --share or --seed")
+        # Its history counts its own rows, not those of the output.
         sink.finish(job.history(num_rows[True]))
     text = f"{num_rows[False]:,} rows to train on, {num_rows[True]:,} held out"
     job.console.result(f"split: {text}", event="split", train=num_rows[False], held_out=num_rows[True])
@@ -58,5 +60,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def margin(problems: int) -> float:
     """Half the 95% interval (Wilson's) of an accuracy of 50 % on this many problems, as a share: the widest."""
+    # The normal quantile of a two-sided 95 % interval.
     z = 1.96
     return z * math.sqrt(0.25 / problems + (z / (2 * problems)) ** 2) / (1 + z**2 / problems)

@@ -72,4 +72,5 @@ def check(config: Config) -> None:
     usage(config.from_ is not None or config.by == "id", "translate: --by position requires --from")
     if config.model:
         options.check_engine("translate", config)
+        # Read here, so that a file that is missing or has no {language} is refused.
         instruction(config.system)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.console import counted
 from magcli.curate.instruction import instruction
 from magcli.curate.translation import (
     EXISTING,
@@ -21,9 +21,10 @@ from magcli.curate.translation import (
     with_translations,
 )
 from magcli.data.schema import extend_schema
+from magcli.data.seal import hash_text
 from magcli.errors import DataError, PromptRefused
 from magcli.generate.types import Sampling, sample_seed
-from magcli.run.each_row import each_row
+from magcli.run.each_row import each_row, nothing_to_close
 from magcli.stages.shared import engines, tables, templates
 from magcli.stages.translate import Config, reads
 from magcli.verify.language import MIXED, UNDECIDED, identify
@@ -52,8 +53,9 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the instruction and of the existing translations."""
     identity: dict[str, Any] = {}
     if config.model:
-        identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
-        identity["system_sha256"] = hashlib.sha256(instruction(config.system).encode()).hexdigest()
+        identity = engines.model_identity(templates.open_model(config), templates.NO_SYSTEM)
+        # Of the instruction, which is the system prompt here.
+        identity["system_sha256"] = hash_text(instruction(config.system))
     return identity | tables.table_identity("from", config.from_)
 
 
@@ -81,15 +83,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         changed = await _translate(config, row, choice, generator)
         return {**row, "language": _language_of(row), **changed}
 
-    def finished() -> int:
-        return generator.num_finished if generator else 0
-
-    async def close() -> None:
-        if generator:
-            await generator.close()
-
+    close = generator.close if generator else nothing_to_close
+    completions = (lambda: generator.num_finished) if generator else None
     size = MAX_UNIT
     if config.fraction:  # a unit has about one row to translate
+        # About so many rows have one that is selected.
         rows_a_selected = max(1, int(1 / config.fraction))
         size = min(MAX_UNIT, rows_a_selected)
     yield from each_row(
@@ -101,17 +99,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         size=size,
         window=2 * config.num_slots,
         unit="problems",
-        completions=finished if generator else None,
+        completions=completions,
     )
 
 
 def _with_texts_of(config: Config, table: Path, rows: Rows, choice: LanguageChoice, job: Job) -> Rows:
     """The rows with the translations of a table, by ids or by row numbers."""
-
-    def warn(text: str) -> None:
-        job.console.warn(f"translate: {text}")
-
-    texts = read_translations(table, config.by, config.languages, warn)
+    texts = read_translations(table, config.by, config.languages, lambda text: job.console.warn(f"translate: {text}"))
+    # Ids match wherever a row is; row numbers only if no row is missing.
     if config.by != "id":
         rows = _complete(rows, job)
     return with_translations(rows, texts, config.by, choice)
@@ -123,6 +118,7 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     for batch in rows:
         outcomes.update(_outcomes(batch))
         yield batch
+    # Translated by an earlier run, so not work of this one.
     earlier: Counter[Outcome] = Counter({(DONE, language): number for language, number in job.tally.items()})
     _report(outcomes - earlier, earlier.total(), job)
 
@@ -131,6 +127,7 @@ def _count_translated(rows: Rows, job: Job) -> Rows:
     """The rows, counting by language those that an earlier run translated."""
     for batch in rows:
         if {"translation", "translated_to"} <= set(batch.schema.names):
+            # Of the input, before this run changes it.
             job.tally.update(language or "" for outcome, language in _outcomes(batch) if outcome == DONE)
         yield batch
 
@@ -170,6 +167,7 @@ async def _translate(
     reason: str | None = untranslatable(row["prompt"], str(row.get("answer") or ""))
     if reason:
         return {**unchanged, "translation": reason}
+    # If there is no candidate at all.
     reason = "no-translation"
     async for text, wrong in _candidates(config, row, language, generator):
         reason = wrong or defect(row["prompt"], text, language)
@@ -196,10 +194,12 @@ async def _candidates(
     question = messages(row["prompt"], language, instruction(config.system))
     sampling = Sampling(config.max_tokens, config.temperature)
     for number in range(config.tries):
+        # Another seed each time, else a second try would be the first one again.
         seed = sample_seed(config.seed, row["id"], number)
         try:
             (done,) = await generator.complete(question, sampling, seeds=[seed])
         except PromptRefused as error:
+            # Another try would be refused too.
             yield "", error.reason
             return
         yield translated(done, generator.thoughts), "cut" if done.finish == "length" else None
@@ -236,5 +236,5 @@ def _report(outcomes: Counter[Outcome], earlier: int, job: Job) -> None:
 
 def _listed(counts: Counter[str]) -> str:
     """The sum of counts, and each by its name if there are any."""
-    parts = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
-    return f"{counts.total():,} ({parts})" if parts else f"{counts.total():,}"
+    total = f"{counts.total():,}"
+    return f"{total} ({counted(counts)})" if counts else total
