@@ -133,6 +133,7 @@ class HashingReader:
         self.source = source
         self.hash = hashlib.sha256()
         self.recent: list[bytes] = []
+        self.closed = False
 
     @property
     def since_mark(self) -> bytes:
@@ -171,6 +172,24 @@ class HashingReader:
         """SHA-256 of all bytes, at the end of the stream."""
         self.mark()
         return self.hash.hexdigest()
+
+    # pyarrow asks for these.
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def writable(self) -> bool:
+        """Never."""
+        return False
+
+    def seekable(self) -> bool:
+        """Never; it may be a pipe."""
+        return False
+
+    def close(self) -> None:
+        """Leave the source open for its owner."""
+        self.closed = True
 
 
 def pack(value: Mapping[str, Any]) -> str:
