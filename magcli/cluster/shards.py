@@ -20,6 +20,7 @@ from magcli.cluster.mailbox import Outbox, end_actor
 from magcli.cluster.ray_errors import as_magcli_error
 from magcli.cluster.runtime import Cluster
 from magcli.cluster.service import enter
+from magcli.cluster.tasks import end_all, run_all
 from magcli.cluster.types import Demand, Resources, Surroundings
 from magcli.errors import EnvironmentFault
 
@@ -94,21 +95,17 @@ async def map_shards(
     cluster.check_room([Demand("shards", 1, resources)])
     tasks = _Tasks(work, resources, surroundings, said, lost)
     listening = asyncio.create_task(tasks.listen())
-    running = [asyncio.create_task(tasks.finish(shard, ended)) for shard in shards]
-    finished: asyncio.Future[list[None]] = asyncio.gather(*running)
-    ends: list[asyncio.Future[Any]] = [listening, finished]
+    working = asyncio.create_task(run_all(tasks.finish(shard, ended) for shard in shards))
     try:
         # The listener ends first only by an error, after which nobody would know how shards get on.
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([listening, working], return_when=asyncio.FIRST_COMPLETED)
         if listening.done():
             await listening  # raises: it ends only after ``tell_end``
-        await finished
+        await working
         await tasks.tell_end()
         await listening
     finally:
-        finished.cancel()
-        listening.cancel()
-        await asyncio.gather(*running, finished, listening, return_exceptions=True)
+        await end_all([listening, working])
         tasks.close()
 
 

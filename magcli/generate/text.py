@@ -43,7 +43,7 @@ class SamplerText:
         return [self._completion(rollout) for rollout in rollouts]
 
     def _completion(self, rollout: Rollout) -> Completion:
-        text = completion_text(self.tokenizer, rollout.prompt, rollout.tokens, self.ends)
+        text = completion_text(self.tokenizer, rollout.prompt, rollout.tokens, self.ends, self.thoughts)
         return Completion(text, len(rollout.tokens), rollout.finish)
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from magcli.model.chat.prompts import (
     system_prompt,
     to_messages,
 )
+from magcli.model.chat.thoughts import THINK
 
 QUESTION = to_messages("1+2", "Be kind.")
 LINES = "{% for m in messages %}{{ m.role + ':' + m.content + '<|end|>\n' }}{% endfor %}"
@@ -39,16 +40,16 @@ def test_a_completion_starts_with_the_templates_prefill(tokenizer, prefill):
     tokenizer.chat_template = LINES + ASSISTANT.replace("assistant:", f"assistant:{prefill}")
     prompt, ends = prompt_tokens(tokenizer, QUESTION), {tokenizer.eos_token_id}
     tokens = tokenizer("easy</think>3<|end|>", add_special_tokens=False)["input_ids"]
-    assert completion_text(tokenizer, prompt, tokens, ends) == f"{prefill}easy</think>3"
-    assert completion_text(tokenizer, prompt, tokens[:-1], ends) == f"{prefill}easy</think>3"
-    assert completion_text(tokenizer, prompt, [], ends) == prefill
+    assert completion_text(tokenizer, prompt, tokens, ends, THINK) == f"{prefill}easy</think>3"
+    assert completion_text(tokenizer, prompt, tokens[:-1], ends, THINK) == f"{prefill}easy</think>3"
+    assert completion_text(tokenizer, prompt, [], ends, THINK) == prefill
 
 
 def test_a_completion_without_prefill_is_what_was_sampled(tokenizer):
     question = to_messages("what does <think>\n mean?", "Write <think> first.")
     prompt = prompt_tokens(tokenizer, question)
     tokens = tokenizer("<think>easy</think>3", add_special_tokens=False)["input_ids"]
-    assert completion_text(tokenizer, prompt, tokens, set()) == "<think>easy</think>3"
+    assert completion_text(tokenizer, prompt, tokens, set(), THINK) == "<think>easy</think>3"
 
 
 def test_a_conversation_that_the_template_forbids_is_a_data_error(tokenizer):

@@ -153,7 +153,7 @@ def completion_text(
     prompt: Sequence[int],
     tokens: Sequence[int],
     ends: Collection[int],
-    form: ThoughtForm = THINK,
+    form: ThoughtForm,
 ) -> str:
     """The completion's text without its end token; other special tokens are kept, tags of thoughts among them.
 
