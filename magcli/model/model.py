@@ -1,9 +1,9 @@
 """A model: everything that its name stands for, looked up once and handed on instead of the name.
 
 A name is a local folder, a hub id, or the URL of a server, of which only the name is known here.
-``magcli.model.load`` reads each part of a model. Nothing is read before it is asked for, and this module imports
-neither torch nor transformers, so that a stage pays only for what it uses: a property imports what reads its part. A
-new fact about models is a new property here.
+``magcli.model.parts`` reads each part of a model. Nothing is read before it is asked for, and this module imports
+neither torch nor transformers, so that a stage pays only for what it uses. A new fact about models is a new property
+here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,8 @@ from magcli.model.weights.plain import DecoderConfig, decoder_config, end_token
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+    from magcli.model.parts import Parts
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,19 @@ class Model:
     @property
     def is_config_alone(self) -> bool:
         """Whether the model is a folder with a configuration and no tokenizer, which has its sizes alone."""
-        if not self.is_local:
-            return False
-        from magcli.model.load import is_config_alone
+        return self.is_local and self._parts.is_config_alone
 
-        return is_config_alone(Path(self.name))
+    @property
+    def _parts(self) -> "Parts":
+        """Reads the model with torch and transformers, which are imported here."""
+        from magcli.model.parts import Parts
+
+        return Parts(self.name)
 
     @cached_property
     def folder(self) -> Path:
         """The model's folder; for a hub id, that of the hub client's cache."""
-        from magcli.model.load import local_folder
-
-        return local_folder(self.name)
+        return self._parts.folder
 
     @cached_property
     def plain(self) -> DecoderConfig | None:
@@ -94,50 +97,38 @@ class Model:
         """
         if self.plain:
             return self.plain
-        from magcli.model.load import nested_decoder, plain_decoder
-
         if self.is_nested:
-            return nested_decoder(self.name, tied=bool(self.text_config.tie_word_embeddings))
-        return plain_decoder(self.name)
+            return self._parts.nested_decoder(tied=bool(self.text_config.tie_word_embeddings))
+        return self._parts.decoder()
 
     @cached_property
     def config(self) -> Any:
         """The configuration, of transformers' class."""
-        from magcli.model.load import load_config
-
-        return load_config(self.name)
+        return self._parts.config
 
     @cached_property
     def text_config(self) -> Any:
         """The configuration of the text model: sizes and context length."""
         if self.plain:
             return self.plain
-        from magcli.model.load import load_text_config
-
-        return load_text_config(self.name, self.config)
+        return self._parts.text_config(self.config)
 
     @cached_property
     def is_nested(self) -> bool:
         """Whether the text model is inside a larger one, for example of a vision-language model."""
-        from magcli.model.load import nested_config
-
-        return nested_config(self.name) is not None
+        return self._parts.is_nested
 
     @cached_property
     def text_places(self) -> Mapping[str, str]:
         """The parameter of the text model for each text tensor of a larger checkpoint; none if it is not nested."""
         if not self.is_nested:
             return {}
-        from magcli.model.load import text_places
-
-        return text_places(self.name, self.outline)
+        return self._parts.text_places(self.outline)
 
     @property
     def checkpoint_names(self) -> Mapping[str, str]:
         """The name in the checkpoint of each parameter of a nested text model; none for any other model."""
-        from magcli.model.weights.nested import checkpoint_names
-
-        return checkpoint_names(self.text_places)
+        return self._parts.checkpoint_names(self.text_places)
 
     def parameters_of(self, stored: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
         """Tensors of the checkpoint by the names of the text model's parameters; those of a larger model are left out.
@@ -163,9 +154,7 @@ class Model:
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The tokenizer, which has a chat template and an end-of-sequence token."""
-        from magcli.model.load import load_tokenizer
-
-        return load_tokenizer(self.name, self.template)
+        return self._parts.tokenizer(self.template)
 
     @cached_property
     def generation_config(self) -> Any:
@@ -173,9 +162,7 @@ class Model:
         if self.plain:
             # What ``end_tokens`` asks of it, without importing transformers.
             return SimpleNamespace(eos_token_id=end_token(Path(self.name)))
-        from magcli.model.load import load_generation_config
-
-        return load_generation_config(self.name, self.config)
+        return self._parts.generation_config(self.config)
 
     @cached_property
     def ends(self) -> frozenset[int]:
@@ -193,44 +180,32 @@ class Model:
     @cached_property
     def outline(self) -> "PreTrainedModel":
         """The text model on the meta device, without weights: names and shapes of parameters."""
-        from magcli.model.load import load_outline
-
-        return load_outline(self.name, self.text_config if self.is_nested else None)
+        return self._parts.outline(self.text_config if self.is_nested else None)
 
     @cached_property
     def is_vision(self) -> bool:
         """Whether it is a vision-language model."""
-        from magcli.model.load import is_vision_model
-
-        return is_vision_model(self.name)
+        return self._parts.is_vision
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all files that decide what it samples: weights, configurations, tokenizer, chat templates."""
-        from magcli.model.load import fingerprint
-
-        return fingerprint(self.folder)
+        return self._parts.digest(self.folder, weights=True)
 
     @cached_property
     def config_digest(self) -> str:
         """SHA-256 of these files without the weights, for a model that is trained from scratch."""
-        from magcli.model.load import fingerprint
-
-        return fingerprint(self.folder, weights=False)
+        return self._parts.digest(self.folder, weights=False)
 
     def load(
         self, *, dtype: "torch.dtype", device: str = "cpu", from_scratch: bool = False, seed: int = 0
     ) -> "PreTrainedModel":
         """A new copy of the weights, as ``load_model`` describes."""
-        from magcli.model.load import load_model
-
-        return load_model(self.name, dtype=dtype, device=device, from_scratch=from_scratch, seed=seed)
+        return self._parts.load(dtype=dtype, device=device, from_scratch=from_scratch, seed=seed)
 
     def load_vision(self, *, dtype: "torch.dtype", device: str = "cpu") -> "tuple[PreTrainedModel, ProcessorMixin]":
         """A new copy of the weights of a vision-language model, and its processor."""
-        from magcli.model.load import load_vision_model
-
-        return load_vision_model(self.name, dtype=dtype, device=device)
+        return self._parts.load_vision(dtype=dtype, device=device)
 
 
 UNRENDERED = (
