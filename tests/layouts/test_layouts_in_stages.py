@@ -121,6 +121,43 @@ def test_grade_and_duplicate_read_the_tests_that_filter_code_reads(name, tmp_pat
     assert (twice["duplicate"], twice["language"]) == ("duplicated", "python")
 
 
+WITH_SETUP = {
+    "MBPP": {"text": "Double.", "test_list": ["assert f(K) == 4", "assert f(5) == 10"], "test_setup_code": "K = 2"},
+    "MBPP's imports": {
+        "prompt": "Double.",
+        "test_list": ["assert f(C('aa')['a']) == 4", "assert f(5) == 10"],
+        "test_imports": ["from collections import Counter as C"],
+    },
+    "magcli's tests": {
+        "prompt": "Double.",
+        "tests": [{"assert": "assert f(K) == 4"}, {"assert": "assert f(5) == 10"}],
+        "test_setup_code": "K = 2",
+    },
+    "HumanEval": {
+        "prompt": "def f(x):",
+        "entry_point": "f",
+        "test": "def check(candidate):\n    assert candidate(K) == 4\n    assert candidate(5) == 10",
+        "test_setup_code": "K = 2",
+    },
+}
+
+
+@pytest.mark.parametrize("name", WITH_SETUP)
+def test_set_up_code_runs_before_the_tests_in_every_stage(name, tmp_path):
+    problem = {"code": "def f(x):\n    return 2 * x", **WITH_SETUP[name]}
+    answers = [f"<think>x</think>\n```python\ndef f(x):\n    return {factor} * x\n```" for factor in (2, 3)]
+    graded = made("grade", tmp_path, [{**problem, "completion": answer} for answer in answers], sandbox="auto")
+    assert [row["reason"] for row in graded] == ["accepted", "wrong-answer"]
+    (kept,) = made("filter-code", tmp_path, [problem], min_tests=2, sandbox="auto", restart=True)
+    assert len(kept["tests"]) == 2
+    # What either stage wrote is read again with its set-up code once.
+    again = [{**kept, "completion": answers[0]}, graded[0]]
+    tests = [row["tests"] for row in again]
+    regraded = made("grade", tmp_path, again, sandbox="auto", restart=True)
+    assert [row["reason"] for row in regraded] == ["accepted"] * 2
+    assert [row["tests"] for row in regraded] == tests
+
+
 GRADED = {
     "a list of samples": {"response": [SAID["content"], "<think>x</think>\\boxed{7}"]},
     "thoughts in a column": {"completion": "\\boxed{6}", "reasoning_content": "six"},

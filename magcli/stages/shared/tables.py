@@ -132,7 +132,8 @@ def read_table(path: str, wanted: Sequence[str]) -> Source:
 
 def code_schema(input_schema: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schema:
     """The given columns, with tests and solutions in one form (``code``) in place of their source columns, and more."""
-    others = [field for field in input_schema if field.name not in (*names.TESTS, *names.SOLUTIONS)]
+    sources = (*names.TESTS, *names.SETUP, *names.SOLUTIONS)
+    others = [field for field in input_schema if field.name not in sources]
     return extend_schema(extend_schema(pa.schema(others, input_schema.metadata), code), added)
 
 
