@@ -1,9 +1,9 @@
 """Normalise code problems of many formats: their tests, and their solutions with labels.
 
 =========== ============================================================================================================
-tests       ``tests`` in any form that ``magcli.layouts.tests`` reads; ``test_list`` (asserts); ``test`` (a script);
-            ``public_tests``, ``private_tests`` and ``generated_tests`` (CodeContests); asserts run after
-            ``test_setup_code`` and ``test_imports`` (MBPP)
+tests       ``tests`` in any form that ``magcli.layouts.tests`` reads; ``test_list`` (asserts); ``test`` (a script),
+            of a row with neither; ``public_tests``, ``private_tests`` and ``generated_tests`` (CodeContests);
+            asserts run after ``test_setup_code`` and ``test_imports`` (MBPP)
 solutions   ``solutions``: mappings with ``language``, ``code`` and ``verdict``, or programs, or ``{"language": [..],
             "solution": [..]}``; ``incorrect_solutions``; ``submissions`` (ICPC); ``code``; ``canonical_solution``, a
             body that continues the prompt; ``reference_python``; ``python_file`` and ``cpp_file`` (several classes
@@ -169,8 +169,10 @@ def _tests(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """
     called = Called(str(row.get("entry_point") or ""), starter_code=str(row.get("starter_code") or ""))
     tests: list[Mapping[str, Any]] = []
+    # Beside asserts, a script is the same tests and more of them, written for its own harness (MBPP+).
+    has_asserts = bool(row.get("tests") or row.get("test_list"))
     for column in TESTS:
-        if row.get(column):
+        if row.get(column) and not (column == "test" and has_asserts):
             tests += read_tests(row[column], called)
     return after_setup(tests, setup_code(*map(row.get, SETUP)))
 

@@ -43,6 +43,9 @@ def test_stdin_tests_come_in_many_forms(row):
     [
         {"test_list": ["assert f(1) == 2"], "test_setup_code": ""},
         {"test": "def check(candidate):\n    assert candidate(1) == 2\n", "entry_point": "f"},
+        {"test_list": ["assert f(1) == 2"], "test": "for x in ([1],):\n    assert f(*x) == 2"},
+        {"tests": [{"assert": "assert f(1) == 2"}], "test": "assert f(2) == 3"},
+        {"test_list": [], "test": "assert f(1) == 2"},
         {"tests": {"functional": "def check(candidate):\n    assert candidate(1) == 2\ncheck(f)"}},
         {"tests": "def check(candidate):\n    assert candidate(1) == 2\n\n\ncheck(f)"},
     ],
