@@ -52,6 +52,15 @@ def test_an_ambiguous_table_is_refused_by_its_name(tmp_path):
         made("clean-math", tmp_path, [row])
 
 
+@pytest.mark.parametrize("stage", ["filter-code", "grade"])
+def test_an_ambiguous_table_is_refused_before_a_column_that_its_layout_has(stage, tmp_path):
+    tests = {"test_cases": [{"type": "stdin_stdout", "input": "1 2\n", "output": "3\n"}]}
+    statements = {"prompt": "Add.", "problem_statement": "Add two."}
+    row = {"verification_info": tests, **statements, "gold_standard_solution": PROGRAM, "completion": PROGRAM_SAID}
+    with pytest.raises(DataError, match=r"column prompt could be prompt .* or problem_statement"):
+        made(stage, tmp_path, [row])
+
+
 def test_a_missing_column_names_those_that_could_be_meant(tmp_path):
     with pytest.raises(DataError, match="lacks column answer, which could be gold_label"):
         made("clean-math", tmp_path, [{"prompt": "2 * 3?", "gold_label": "6"}])

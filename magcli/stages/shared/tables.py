@@ -66,7 +66,9 @@ def problem_layouts(
         anywhere = set(chain.from_iterable(columns))
         results: list[Converted | DataError | None] = []
         for schema, present, as_converted in zip(input_schemas, columns, converted, strict=True):
-            error = _lacking(schema, present, anywhere, required, aliases)
+            # What is missing is only known of a table whose layout is.
+            is_ambiguous = isinstance(as_converted, DataError)
+            error = None if is_ambiguous else _lacking(schema, present, anywhere, required, aliases)
             results.append(error or as_converted)
         return results
 
