@@ -1,7 +1,7 @@
 """Convert the tests of code suites to the columns that the judge runs.
 
 =========== ==========================================================================================================
-asserts     ``test_list``, after ``test_setup_code`` (MBPP)
+asserts     ``test_list``, after ``test_imports`` and ``test_setup_code`` (MBPP)
 check       a script ``test`` that defines ``check(candidate)``, called with ``entry_point`` (HumanEval)
 main        ``test`` or ``tests`` is a C++ ``main`` with asserts (HumanEval-X, MultiPL-E)
 unittest    ``tests`` maps file names to unit tests, ``stub`` names the module that they import (Exercism)
@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from magcli.errors import DataError, first_line
+from magcli.layouts.names import SETUP
 from magcli.layouts.pickled import packed_json
+from magcli.layouts.tests import after_setup, setup_code
 from magcli.verify.code.cases import split_asserts
 from magcli.verify.code.scripts import names_of_problem, parse_scripts
 
@@ -87,15 +89,11 @@ def _python(script: str) -> dict[str, Any]:
 
 
 def _asserts(row: Row) -> dict[str, Any]:
-    setup, tests = row.get("test_setup_code") or "", row["test_list"]
+    setup = setup_code(*map(row.get, SETUP))
+    tests = [{"assert": source} for source in row["test_list"]]
+    sources = [test["assert"] for test in after_setup(tests, setup)]
     # One script in the program's process is the last resort.
-    whole = "\n".join([setup, *tests])
-    asserts = _split_or_none(setup)
-    if asserts is not None:
-        return _judged([*asserts, *tests]) or _python(whole)
-    # A set-up with other statements goes before every test.
-    with_setup = [f"{setup}\n{source}" for source in tests]
-    return _judged(with_setup) or _python(whole)
+    return _judged(sources) or _python("\n".join([setup, *row["test_list"]]))
 
 
 def _check(row: Row) -> dict[str, Any]:

@@ -18,7 +18,9 @@ OPTIONS = ("choices", "options")
 CONTEXT = ("body", "Body", "context", "passage")
 """Columns in which other data sets keep the facts of a question (ASDiv, SVAMP, OlympiadBench)."""
 TESTS = ("tests", "test_list", "test", "public_tests", "private_tests", "generated_tests")
-"""Columns of tests; all that a row has are combined."""
+"""Columns of tests; all that a row has are combined, except that ``test`` counts only without the two before it."""
+SETUP = ("test_setup_code", "test_imports")
+"""Columns of what runs before the tests."""
 SOLUTIONS = (
     "solutions", "incorrect_solutions", "submissions", "code", "canonical_solution", "reference_python", "python_file",
     "cpp_file", "samples",

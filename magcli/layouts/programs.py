@@ -6,7 +6,7 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.layouts.readers import as_text, final_answer, only
-from magcli.layouts.tests import Called, Test, is_installed, read_tests
+from magcli.layouts.tests import Called, Test, after_setup, is_installed, read_tests, setup_code
 from magcli.layouts.types import Unreadable, json_or_none
 from magcli.verify.code.suites import prelude
 
@@ -33,6 +33,21 @@ def read_all(tests: Any, entry_point: Any = None, starter_code: Any = None, meta
     called = Called(str(entry_point or ""), function, str(starter_code or ""))
     try:
         return list(read_tests(tests, called))
+    except DataError as error:
+        raise Unreadable("bad-tests", str(error)) from None
+
+
+def read_after(tests: Any, setup: Any, imports: Any, *called: Any) -> list[Test] | None:
+    """The tests in a value, after their set-up code and imports (MBPP); ``called`` as of ``read_all``.
+
+    Raises:
+        Unreadable: one cannot be read, or cannot have set-up code.
+    """
+    read = read_all(tests, *called)
+    if read is None:
+        return None
+    try:
+        return after_setup(read, setup_code(setup, imports))
     except DataError as error:
         raise Unreadable("bad-tests", str(error)) from None
 

@@ -6,7 +6,7 @@ another one and more replaces it; of others a stage refuses to choose (``magcli.
 
 from collections.abc import Mapping
 
-from magcli.layouts import programs, readers, responses
+from magcli.layouts import names, programs, readers, responses
 from magcli.layouts.dumps import ASKED, DUMPS, SAID
 from magcli.layouts.types import Layout, Place
 
@@ -276,7 +276,7 @@ CODE: tuple[Layout, ...] = (
         "MBPP",
         "google-research-datasets/mbpp",
         ("test_list[]", "code|prompt"),
-        {"prompt": Place(("prompt|text",)), "tests": Place(("test_list",), programs.read_all)},
+        {"prompt": Place(("prompt|text",)), "tests": Place(("test_list", *names.SETUP), programs.read_after)},
         native=True,
     ),
     Layout(
@@ -284,9 +284,16 @@ CODE: tuple[Layout, ...] = (
         "openai/openai_humaneval",
         ("prompt", "test:string", "entry_point"),
         {
-            "tests": Place(("test", "entry_point"), programs.read_all),
+            "tests": Place(("test", *names.SETUP, "entry_point"), programs.read_after),
             "completion": Place(("completion", "prompt"), programs.continued_text, uses_up=False),
         },
+        native=True,
+    ),
+    Layout(
+        "tests with set-up",
+        "tests under magcli's name, with the set-up code or imports of MBPP",
+        ("tests", "|".join(names.SETUP)),
+        {"tests": Place(("tests", *names.SETUP, "entry_point", "starter_code", "metadata"), programs.read_after)},
         native=True,
     ),
     Layout(

@@ -205,6 +205,64 @@ def _json_value(value: Any) -> Any:
         return value
 
 
+# ---- set-up code ----
+
+
+def setup_code(code: Any, imports: Any = None) -> str:
+    """What MBPP runs before the asserts of a problem: ``test_imports``, then ``test_setup_code``.
+
+    Each is text or a list of lines, which may be JSON.
+
+    Raises:
+        DataError: one of them is something else.
+    """
+    lines: list[str] = []
+    for value in (imports, code):
+        stored = json_or_none(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
+        listed = stored if isinstance(stored, list) else [stored]
+        if not all(isinstance(line, str | None) for line in listed):
+            raise DataError(f"the set-up code of the tests is neither text nor a list of lines: {value!r:.60}")
+        lines += [line for line in listed if line and line.strip()]
+    return "\n".join(lines)
+
+
+def after_setup(tests: Sequence[Test], setup: str) -> list[Test]:
+    """The tests, each assert after the set-up code that it needs.
+
+    Raises:
+        DataError: the code is not Python, or it does more than import and a test is no assert.
+    """
+    statements = parsed(setup).body
+    return [_after_setup(test, setup, statements) for test in tests]
+
+
+def _after_setup(test: Test, setup: str, statements: Sequence[ast.stmt]) -> Test:
+    source = test.get("assert")
+    if not _is_needed(statements, source or test.get("call") or ""):
+        return test
+    if not source:
+        raise DataError("the tests have set-up code, which runs before asserts only; write each test as an assert")
+    return {**test, "assert": f"{setup}\n{source}"}
+
+
+def _is_needed(statements: Sequence[ast.stmt], source: str) -> bool:
+    """Whether a test needs set-up code: one that does more than import, or imports a name that the test uses."""
+    needed: set[str] = set()
+    for node in statements:
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                needed.update(_names_given(node))
+            case ast.Pass() | ast.Expr(value=ast.Constant()):
+                pass
+            case _:
+                return True
+    if not needed:
+        return False
+    used = {part.id for part in ast.walk(parsed(source)) if isinstance(part, ast.Name)}
+    # A star may give any name.
+    return "*" in needed or not needed.isdisjoint(used)
+
+
 # ---- scripts ----
 
 
@@ -253,8 +311,24 @@ def _names_lost(node: ast.Import | ast.ImportFrom) -> list[str]:
     # Any other module is the solution, whose names asserts have anyway.
     if module == "__future__" or not is_installed(module):
         return []
-    bound = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-    return [name for name in bound if name not in MODULES and name not in MEMBERS]
+    return _names_given(node)
+
+
+def _names_given(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The names that an import binds, without those that every script has for the same thing."""
+    names: list[str] = []
+    for alias in node.names:
+        if isinstance(node, ast.ImportFrom):
+            bound = alias.asname or alias.name
+            is_supplied = bound == alias.name and MEMBERS.get(bound) == node.module
+        else:
+            # ``import os.path`` binds ``os``.
+            package, _, _ = alias.name.partition(".")
+            bound = alias.asname or package
+            is_supplied = MODULES.get(bound) == (alias.name if alias.asname else package)
+        if not is_supplied:
+            names.append(bound)
+    return names
 
 
 def is_installed(module: str) -> bool:

@@ -59,9 +59,10 @@ def _from_mapping(value: Mapping[Any, Any]) -> Reward:
     own_parts = {name: part for name, part in value.items() if name not in _FIELDS}
     parts = _parts({**own_parts, **(value.get("parts") or {})})
     total = _number(value["total"], "total of a reward is")
-    # What the mapping does not state follows from its total.
-    fields_of_total = _plain(total, value.get("correct"))
-    stated = {name: field for name, field in value.items() if name in _FIELDS}
+    # What the mapping does not state, or leaves open as None, follows from its total.
+    stated = {name: field for name, field in value.items() if name in _FIELDS and field is not None}
+    correct = _truth(stated["correct"], "correct") if "correct" in stated else None
+    fields_of_total = _plain(total, correct)
     return Reward(**{**fields_of_total, **stated, "total": total, "parts": parts})
 
 
@@ -94,6 +95,20 @@ def _number(value: Any, subject: str) -> float:
     return float(value)
 
 
+def _truth(value: Any, name: str) -> bool:
+    """A field as a truth value: a boolean or the number 0 or 1; Python's, NumPy's, or a tensor's."""
+    # ``bool`` would take the text "no" and a score of 0.3 for True.
+    if isinstance(value, bool):
+        return value
+    try:
+        number = _number(value, name)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if number not in (0, 1):
+        raise TypeError(f"{name} of a reward is {value!r:.80}, not True or False")
+    return bool(number)
+
+
 def _check_size(number: float, subject: str) -> None:
     if not math.isfinite(number):
         raise ValueError(f"{subject} {number} is not finite")
@@ -113,7 +128,7 @@ def _for_a_table(reward: Reward) -> Reward:
             values[part.name] = float(value)
             _check_size(values[part.name], f"{part.name} of")
         elif part.type is bool:
-            values[part.name] = bool(value)
+            values[part.name] = _truth(value, part.name)
         elif part.name == "parts":
             values[part.name] = _parts(value)
         elif isinstance(value, str):
@@ -130,7 +145,7 @@ def _for_a_table(reward: Reward) -> Reward:
 
 def _plain(number: float, correct: bool | None) -> dict[str, Any]:
     """All fields of a reward given as one number."""
-    right = number >= 1 if correct is None else bool(correct)
+    right = number >= 1 if correct is None else correct
     reason = "correct" if right else "wrong"
     values = {"total": number, "correctness": number, "correct": right, "correct_anywhere": right, "reason": reason}
     # The number is not made of the parts of the built-in reward.

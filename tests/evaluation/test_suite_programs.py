@@ -25,6 +25,11 @@ ASSERTS = {
     "test_list": ["assert double(2) == 4", "assert math.isclose(double(.1), .2)"],
 }
 WITH_SETUP = ASSERTS | {"test_setup_code": "import math\nhalf = 0.5"}
+WITH_IMPORTS = {
+    "test_setup_code": "",
+    "test_imports": ["from collections import Counter as C"],
+    "test_list": ["assert double(C('aa')['a']) == 4", "assert double(3) == 6"],
+}
 MAIN = {"test": "#undef NDEBUG\n#include<assert.h>\nint main(){\n    assert (twice(2)==4);\n    return 0;\n}\n"}
 UNITS = {
     "stub": {"doubling.py": "def double(n):\n    pass\n"},
@@ -92,6 +97,7 @@ def grader():
         ("check", PLAIN_CHECK, PYTHON),
         ("asserts", ASSERTS, PYTHON),
         ("asserts", WITH_SETUP, PYTHON),
+        ("asserts", WITH_IMPORTS, PYTHON),
         ("main", MAIN, CPP),
         ("unittest", UNITS, PYTHON),
     ],

@@ -165,6 +165,10 @@ ROWS = {
          "test": "def check(candidate):\n    assert candidate(1, 2) == 3"},
         {"prompt": "def add(a, b):", "entry_point": "add", "tests": [asserted(ADDS)]},
     ),
+    "tests with set-up": (
+        {"prompt": "Add.", "tests": [asserted(ADDS)], "test_setup_code": "import math as m\nONE = 1"},
+        {"tests": [asserted(f"import math as m\nONE = 1\n{ADDS}")]},
+    ),
     "tests as text": ({"prompt": "Add.", "tests": json.dumps([ADDS])}, {"tests": [asserted(ADDS)], "kind": "code"}),
     "tests by column": ({"prompt": "Add.", "tests": {"inputs": ["1 2\n"], "outputs": ["3\n"]}}, {"tests": [FEED]}),
     "OpenThoughts metadata": (

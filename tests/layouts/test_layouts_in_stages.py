@@ -52,6 +52,15 @@ def test_an_ambiguous_table_is_refused_by_its_name(tmp_path):
         made("clean-math", tmp_path, [row])
 
 
+@pytest.mark.parametrize("stage", ["filter-code", "grade"])
+def test_an_ambiguous_table_is_refused_before_a_column_that_its_layout_has(stage, tmp_path):
+    tests = {"test_cases": [{"type": "stdin_stdout", "input": "1 2\n", "output": "3\n"}]}
+    statements = {"prompt": "Add.", "problem_statement": "Add two."}
+    row = {"verification_info": tests, **statements, "gold_standard_solution": PROGRAM, "completion": PROGRAM_SAID}
+    with pytest.raises(DataError, match=r"column prompt could be prompt .* or problem_statement"):
+        made(stage, tmp_path, [row])
+
+
 def test_a_missing_column_names_those_that_could_be_meant(tmp_path):
     with pytest.raises(DataError, match="lacks column answer, which could be gold_label"):
         made("clean-math", tmp_path, [{"prompt": "2 * 3?", "gold_label": "6"}])
@@ -119,6 +128,43 @@ def test_grade_and_duplicate_read_the_tests_that_filter_code_reads(name, tmp_pat
     assert (graded["reason"], graded["kind"]) == ("accepted", "code")
     (twice, _) = made("duplicate", tmp_path, [row], restart=True)
     assert (twice["duplicate"], twice["language"]) == ("duplicated", "python")
+
+
+WITH_SETUP = {
+    "MBPP": {"text": "Double.", "test_list": ["assert f(K) == 4", "assert f(5) == 10"], "test_setup_code": "K = 2"},
+    "MBPP's imports": {
+        "prompt": "Double.",
+        "test_list": ["assert f(C('aa')['a']) == 4", "assert f(5) == 10"],
+        "test_imports": ["from collections import Counter as C"],
+    },
+    "magcli's tests": {
+        "prompt": "Double.",
+        "tests": [{"assert": "assert f(K) == 4"}, {"assert": "assert f(5) == 10"}],
+        "test_setup_code": "K = 2",
+    },
+    "HumanEval": {
+        "prompt": "def f(x):",
+        "entry_point": "f",
+        "test": "def check(candidate):\n    assert candidate(K) == 4\n    assert candidate(5) == 10",
+        "test_setup_code": "K = 2",
+    },
+}
+
+
+@pytest.mark.parametrize("name", WITH_SETUP)
+def test_set_up_code_runs_before_the_tests_in_every_stage(name, tmp_path):
+    problem = {"code": "def f(x):\n    return 2 * x", **WITH_SETUP[name]}
+    answers = [f"<think>x</think>\n```python\ndef f(x):\n    return {factor} * x\n```" for factor in (2, 3)]
+    graded = made("grade", tmp_path, [{**problem, "completion": answer} for answer in answers], sandbox="auto")
+    assert [row["reason"] for row in graded] == ["accepted", "wrong-answer"]
+    (kept,) = made("filter-code", tmp_path, [problem], min_tests=2, sandbox="auto", restart=True)
+    assert len(kept["tests"]) == 2
+    # What either stage wrote is read again with its set-up code once.
+    again = [{**kept, "completion": answers[0]}, graded[0]]
+    tests = [row["tests"] for row in again]
+    regraded = made("grade", tmp_path, again, sandbox="auto", restart=True)
+    assert [row["reason"] for row in regraded] == ["accepted"] * 2
+    assert [row["tests"] for row in regraded] == tests
 
 
 GRADED = {

@@ -1,4 +1,5 @@
 import importlib.util
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -136,6 +137,28 @@ def test_an_invalid_reward_is_counted_and_never_trains(name: str, message: str, 
     found = graded(load(f"{source}:{name}"), "text", {})
     assert (found.total, found.reason, found.trainable) == (0.0, "reward-error", False)
     assert found.detail.startswith(message)
+
+
+@pytest.mark.parametrize("correct", [False, 0, np.bool_(False), np.int64(0), torch.tensor(False)])
+@pytest.mark.parametrize("field", ["correct", "correct_anywhere"])
+def test_what_is_correct_is_a_truth_value_of_any_library(field: str, correct: object) -> None:
+    found = graded(lambda completion, row: {"total": 1.0, field: correct}, "", {})
+    assert getattr(found, field) is False
+
+
+@pytest.mark.parametrize("correct", ["no", "", 0.3, 2, float("nan"), [], [True], {}, np.array([0, 1]), object()])
+@pytest.mark.parametrize("field", ["correct", "correct_anywhere"])
+def test_what_is_correct_must_be_a_truth_value(field: str, correct: object) -> None:
+    found = graded(lambda completion, row: {"total": 0.0, field: correct}, "", {})
+    assert (found.reason, found.correct) == ("reward-error", False)
+    assert re.match(rf"TypeError: {field} of a reward is .*, not True or False", found.detail)
+
+
+@pytest.mark.parametrize("total", [0.5, 1.0])
+def test_fields_that_are_none_follow_from_the_total(total: float) -> None:
+    fields = dict.fromkeys(("correct", "correct_anywhere", "correctness", "reason", "extracted"))
+    found = graded(lambda completion, row: {"total": total, **fields}, "", {})
+    assert found == graded(lambda completion, row: total, "", {})
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Normalise code problems of many formats: their tests, and their solutions with labels.
 
 =========== ============================================================================================================
-tests       ``tests`` in any form that ``magcli.layouts.tests`` reads; ``test_list`` (asserts); ``test`` (a script);
-            ``public_tests``, ``private_tests`` and ``generated_tests`` (CodeContests)
+tests       ``tests`` in any form that ``magcli.layouts.tests`` reads; ``test_list`` (asserts); ``test`` (a script),
+            of a row with neither; ``public_tests``, ``private_tests`` and ``generated_tests`` (CodeContests);
+            asserts run after ``test_setup_code`` and ``test_imports`` (MBPP)
 solutions   ``solutions``: mappings with ``language``, ``code`` and ``verdict``, or programs, or ``{"language": [..],
             "solution": [..]}``; ``incorrect_solutions``; ``submissions`` (ICPC); ``code``; ``canonical_solution``, a
             body that continues the prompt; ``reference_python``; ``python_file`` and ``cpp_file`` (several classes
@@ -24,8 +25,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from magcli.errors import DataError
-from magcli.layouts.names import SOLUTIONS, STATEMENT, TESTS
-from magcli.layouts.tests import Called, read_tests
+from magcli.layouts.names import SETUP, SOLUTIONS, STATEMENT, TESTS
+from magcli.layouts.tests import Called, after_setup, read_tests, setup_code
 from magcli.layouts.types import json_or_none
 from magcli.verify.code.judge import LANGUAGES
 from magcli.verify.code.outputs import infer_comparison
@@ -106,7 +107,7 @@ def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem
     if (row.get("custom_output_validator") or "custom" in validation) and not row.get("checker"):
         return Unusable("no-checker", "several outputs are accepted, but the checker is missing")
     try:
-        tests = list(_tests(row))
+        tests = _tests(row)
     except DataError as error:
         return Unusable("bad-tests", str(error))
     solutions = [solution for solution in _solutions(row) if solution.code.strip()]
@@ -160,18 +161,20 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """All tests of a row.
+def _tests(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All tests of a row, after their set-up code.
 
     Raises:
-        DataError: a test cannot be parsed.
+        DataError: a test cannot be parsed, or cannot have set-up code.
     """
-    if str(row.get("test_setup_code") or "").strip():
-        raise DataError("tests with set-up code are not supported")
     called = Called(str(row.get("entry_point") or ""), starter_code=str(row.get("starter_code") or ""))
+    tests: list[Mapping[str, Any]] = []
+    # Beside asserts, a script is the same tests and more of them, written for its own harness (MBPP+).
+    has_asserts = bool(row.get("tests") or row.get("test_list"))
     for column in TESTS:
-        if row.get(column):
-            yield from read_tests(row[column], called)
+        if row.get(column) and not (column == "test" and has_asserts):
+            tests += read_tests(row[column], called)
+    return after_setup(tests, setup_code(*map(row.get, SETUP)))
 
 
 def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:

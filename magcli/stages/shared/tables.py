@@ -67,7 +67,9 @@ def problem_layouts(
         anywhere = set(chain.from_iterable(columns))
         results: list[Converted | DataError | None] = []
         for schema, present, as_converted in zip(input_schemas, columns, converted, strict=True):
-            error = _lacking(schema, present, anywhere, required, aliases)
+            # What is missing is only known of a table whose layout is.
+            is_ambiguous = isinstance(as_converted, DataError)
+            error = None if is_ambiguous else _lacking(schema, present, anywhere, required, aliases)
             results.append(error or as_converted)
         return results
 
@@ -135,7 +137,8 @@ def read_table(path: str, wanted: Sequence[str]) -> Source:
 
 def code_schema(input_schema: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schema:
     """The given columns, with tests and solutions in one form (``code``) in place of their source columns, and more."""
-    others = [field for field in input_schema if field.name not in (*names.TESTS, *names.SOLUTIONS)]
+    sources = (*names.TESTS, *names.SETUP, *names.SOLUTIONS)
+    others = [field for field in input_schema if field.name not in sources]
     return extend_schema(extend_schema(pa.schema(others, input_schema.metadata), code), added)
 
 

@@ -43,6 +43,9 @@ def test_stdin_tests_come_in_many_forms(row):
     [
         {"test_list": ["assert f(1) == 2"], "test_setup_code": ""},
         {"test": "def check(candidate):\n    assert candidate(1) == 2\n", "entry_point": "f"},
+        {"test_list": ["assert f(1) == 2"], "test": "for x in ([1],):\n    assert f(*x) == 2"},
+        {"tests": [{"assert": "assert f(1) == 2"}], "test": "assert f(2) == 3"},
+        {"test_list": [], "test": "assert f(1) == 2"},
         {"tests": {"functional": "def check(candidate):\n    assert candidate(1) == 2\ncheck(f)"}},
         {"tests": "def check(candidate):\n    assert candidate(1) == 2\n\n\ncheck(f)"},
     ],
@@ -57,7 +60,8 @@ def test_scripts_are_split_into_asserts(row):
         ({"tests": {"inputs": ["1"], "outputs": []}}, "bad-tests"),
         ({"test": "for x in y:\n    assert f(x)", "entry_point": "f"}, "bad-tests"),
         ({"tests": [{"input": 3, "output": "4"}]}, "bad-tests"),
-        ({"test_list": ["assert f(N) == 1"], "test_setup_code": "N = 1"}, "bad-tests"),
+        ({"tests": TESTS, "test_setup_code": "N = 1"}, "bad-tests"),
+        ({"test_list": ["assert f(N) == 1"], "test_setup_code": "N = (1"}, "bad-tests"),
         ({"tests": TESTS, "validation": "custom interactive"}, "interactive"),
         ({"tests": TESTS, "validation": "custom"}, "no-checker"),
         ({"tests": TESTS, "custom_output_validator": True}, "no-checker"),
@@ -69,7 +73,24 @@ def test_solutions_that_cannot_run_have_a_reason(row, reason):
     assert found.reason == reason
 
 
-@pytest.mark.parametrize("setup", [["import x"], 3])
+@pytest.mark.parametrize(
+    ("setup", "needed"),
+    [
+        ({"test_setup_code": "N = 1"}, "N = 1\n"),
+        ({"test_setup_code": "", "test_imports": ["from math import pi as N"]}, "from math import pi as N\n"),
+        ({"test_imports": '["from cmath import isclose"]'}, "from cmath import isclose\n"),
+        ({"test_imports": ["from math import pi"], "test_setup_code": "N = pi"}, "from math import pi\nN = pi\n"),
+        # Neither is needed: scripts have the one, and the test does not use the other.
+        ({"test_imports": ["import math", "import numpy as np", "import heapq as q"]}, ""),
+        ({"test_setup_code": None, "test_imports": None}, ""),
+    ],
+)
+def test_asserts_run_after_the_set_up_code_that_they_need(setup, needed):
+    source = "assert isclose(f(N), np.pi)"
+    assert read_tests(test_list=[source], **setup) == [{"assert": f"{needed}{source}"}]
+
+
+@pytest.mark.parametrize("setup", [{"import": "x"}, ["import x", 3], 3])
 def test_set_up_code_that_is_not_text_makes_the_tests_unusable(setup):
     found = code_problem({"tests": TESTS, "test_setup_code": setup, "solutions": [PRINT]})
     assert isinstance(found, Unusable)
