@@ -15,7 +15,7 @@ import re
 from collections import deque
 from itertools import count
 
-from magcli.verify.format import joined_boxes, last_box
+from magcli.verify.format import boxed_answer
 from magcli.verify.math.asked.demands import unasked
 from magcli.verify.math.asked.named import by_labels, dimensions_as_list, in_asked_order
 from magcli.verify.math.asked.order import chain_as_list
@@ -72,8 +72,8 @@ _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
 
 def extract(text: str) -> str | None:
-    """The content of the last ``\\boxed{}`` or ``\\fbox{}``; None without one or if its brace is never closed."""
-    return last_box(text)
+    """The answer in ``\\boxed{}`` or ``\\fbox{}``; None without a box or if the last one is unclosed."""
+    return boxed_answer(text)
 
 
 def equal(prediction: str, gold: str) -> bool:
@@ -92,7 +92,7 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     ``decimal-comma``, ``sympy``, ``question``, ``factors``, ``terms``, ``order``, ``value``, ``form``, ``puzzle``,
     ``unparsable``, or the exceeded budget.
     """
-    left = (joined_boxes(prediction) or prediction).strip()
+    left = (boxed_answer(prediction) or prediction).strip()
     truth = extract_gold(gold).strip()
     if not left or not truth:
         return False, "empty"
@@ -125,13 +125,10 @@ def _decide(left: str, truth: str, question: str) -> tuple[bool, str]:
 
 
 def extract_gold(gold: str) -> str:
-    """The answer in a ground truth that may be a solution: after the last ``####``, or in the last box.
-
-    Boxes separated only by commas, ``and`` or ``or`` (``\\boxed{1}, \\boxed{2}``) are one answer.
-    """
+    """The answer in a ground truth that may be a solution: after the last ``####``, or in its box."""
     if "####" in gold:
         return gold.rpartition("####")[2].strip()
-    return joined_boxes(gold) or gold
+    return boxed_answer(gold) or gold
 
 
 def _with_plain_unit(truth: str) -> str:
@@ -328,6 +325,6 @@ def last_number(text: str) -> str | None:
 
 
 def correct_anywhere(text: str, gold: str) -> bool:
-    """Whether the answer is right in any format: in the last box, or without a box as the last number."""
+    """Whether the answer is right in any format: in its box, or without one as the last number."""
     answer = extract(text) or last_number(text)
     return answer is not None and equal(answer, gold)
