@@ -169,7 +169,7 @@ def gold_answer(row: Mapping[str, Any]) -> str:
 
 
 def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
-    """Whether the boxed answer of an answer part equals the ground truth; without a box (format-free), the last number."""
+    """Whether the boxed answer of an answer part equals the ground truth; format-free, perhaps its last number."""
     boxed = (boxed_answer(answer, ("boxed",)) or "").strip()
     gold = gold_answer(row)
     if boxed:

@@ -22,6 +22,7 @@ from magcli.verify.math.asked.order import chain_as_list
 from magcli.verify.math.asked.puzzles import verdict_on_puzzle
 from magcli.verify.math.asked.readings import (
     as_in_question,
+    is_one_as_asked,
     options,
     same_as_known,
     without_asked_base,
@@ -52,6 +53,9 @@ MAX_LABEL_WORDS = 6
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 # ``8 (kg)``, ``124 (square meters)``: the unit of a ground truth in brackets.
 _UNIT_IN_BRACKETS = re.compile(r"(?P<number>[$£€]?-?[\d.,/]*\d)\s+\((?P<words>[A-Za-z][A-Za-z ]+)\)")
+_OR = re.compile(r"\\text\{\s*or\s*\}|(?<!\S)or(?!\S)")
+MAX_FORMS = 5
+"""Forms of one value in a ground truth."""
 MIN_COUNTED = 4
 """Letters of a word that is no product of variables."""
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
@@ -100,8 +104,11 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     if decision[0]:
         return decision
     # As it is written first, since the words in brackets may be no unit.
-    plain_truth = _with_plain_unit(truth)
-    return decision if plain_truth == truth else _decide(left, plain_truth, question)
+    for read in (_with_plain_unit, _one_form):
+        other_truth = read(truth)
+        if other_truth != truth:
+            return _decide(left, other_truth, question)
+    return decision
 
 
 def _decide(left: str, truth: str, question: str) -> tuple[bool, str]:
@@ -142,6 +149,13 @@ def _with_plain_unit(truth: str) -> str:
     if longest < MIN_COUNTED and not is_known_unit(unit_name(words)):
         return truth
     return rf"{written['number']}\text{{ {words}}}"
+
+
+def _one_form(truth: str) -> str:
+    """The last form of a ground truth whose forms are equal: ``x+11 or 11+x``."""
+    *others, last = _OR.split(truth)
+    are_equal = 0 < len(others) < MAX_FORMS and all(_decide(form.strip(), last.strip(), "")[0] for form in others)
+    return last.strip() if are_equal else truth
 
 
 def _compare(left: str, truth: str) -> tuple[bool, str]:
@@ -222,7 +236,8 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
         return (False, fault) if fault else decision
     # Answers that differ may still be equal by what the question says.
     a, b = parse_answer(left), parse_answer(truth)
-    if same_as_known(a, b, question) or is_rounded_as_asked(a, b, question):
+    rules = (same_as_known, is_rounded_as_asked, is_one_as_asked)
+    if any(is_right(a, b, question) for is_right in rules):
         return True, "question"
     for one, other in ((left, truth), (truth, left)):
         number = without_asked_scale(one, question)
