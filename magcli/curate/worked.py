@@ -10,7 +10,7 @@ from typing import Any
 
 from magcli.layouts.names import WORKED
 from magcli.model.chat.thoughts import ThoughtForm
-from magcli.verify.format import last_box
+from magcli.verify.format import boxed_answer
 
 _FINAL = re.compile(r"\n\s*#{4}\s*(?P<answer>[^\n]+?)\s*\Z")
 _CALCULATION = re.compile(r"<<[^<>\n]*>>")
@@ -30,7 +30,7 @@ def worked_solution(row: Mapping[str, Any], form: ThoughtForm) -> dict[str, Any]
         # GSM8K has the whole solution as the answer.
         text, answer = answer, ""
     # An answer after #### counts more than a box in the text.
-    own_answer = last_box(text) or ""
+    own_answer = boxed_answer(text) or ""
     final = _FINAL.search(text)
     if final:
         own_answer = final["answer"]

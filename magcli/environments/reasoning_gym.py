@@ -1,6 +1,6 @@
 r"""reasoning-gym's own scorers as the judge of a model's answer, for rows of ``magcli.data.reasoning_gym``.
 
-The answer is what the last ``<answer>...</answer>`` of the last turn has, else its last ``\boxed{...}``, else all that
+The answer is what the last ``<answer>...</answer>`` of the last turn has, else its ``\boxed{...}``, else all that
 follows the thoughts. The reward is the scorer's: most give a part of it for an answer that is nearly right.
 
 Scorers of some families run the answer as Python (reasoning-gym 0.1.25: ``eval``, and SymPy's ``parse_expr``, which is
@@ -21,7 +21,7 @@ from magcli.data.generated import missing
 from magcli.data.reasoning_gym import COLUMN, LIBRARY, library
 from magcli.model.chat.thoughts import form_of_text
 from magcli.verify.environment import Message
-from magcli.verify.format import last_box
+from magcli.verify.format import boxed_answer
 from magcli.verify.loading import loading
 
 EVALUATED = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
@@ -86,7 +86,7 @@ def answer_of(text: str) -> str:
     tagged = _TAGGED.findall(said)
     if tagged:
         return str(tagged[-1]).strip()
-    box = last_box(said)
+    box = boxed_answer(said)
     return (said if box is None else box).strip()
 
 

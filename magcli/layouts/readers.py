@@ -14,7 +14,7 @@ from magcli.layouts.names import PROBLEM
 from magcli.layouts.responses import role_of
 from magcli.layouts.types import Unreadable, json_or_none
 from magcli.model.chat.messages import text_of
-from magcli.verify.format import last_box
+from magcli.verify.format import boxed_answer
 
 SYSTEM = ("system", "developer")
 """Roles of system prompts."""
@@ -159,7 +159,7 @@ def _examples(examples: Any) -> str:
 
 
 def final_answer(solution: Any) -> str:
-    """The answer at which a worked solution arrives: in its last box, or after ``####`` at its end.
+    """The answer at which a worked solution arrives: in its box, or after ``####`` at its end.
 
     Raises:
         Unreadable: it has neither.
@@ -168,7 +168,7 @@ def final_answer(solution: Any) -> str:
     final = _FINAL.search(text)
     if final is not None:
         return final["answer"]
-    box = last_box(text)
+    box = boxed_answer(text)
     if box is None or not box.strip():
         raise Unreadable("missing-answer", "the solution has no final answer in a box")
     return box
@@ -187,7 +187,7 @@ def short_or_final(answer: Any) -> Any:
 
 def answer_or_final(answer: Any) -> Any:
     """A short answer as it is; of a worked solution its final answer."""
-    if isinstance(answer, str) and (last_box(answer) is not None or _FINAL.search(answer)):
+    if isinstance(answer, str) and (boxed_answer(answer) is not None or _FINAL.search(answer)):
         return final_answer(answer)
     return only(answer)
 

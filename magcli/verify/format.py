@@ -25,6 +25,7 @@ All functions are pure and take time linear in the text.
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from magcli.model.chat.thoughts import THINK, ThoughtForm
@@ -213,57 +214,70 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
 
 _OR = r"(?:or|oder|ou|o|oppure|или|或者?|또는|または)"
 _AND = r"(?:and|und|et|y|e|и|和|与|및|그리고|および)"
-# What may stand between two boxes of one answer: commas, spaces, and words for *and* and *or*.
+# What may stand between two boxes of one answer in a line: commas, spaces, and words for *and* and *or*.
 _JOINT = re.compile(
-    rf"(?:[\s$,;.、，]|\\[()\[\],;]|\\q?quad|\\text\{{\s*(?:{_AND}|{_OR})\s*\}}|(?<![^\W\d_])(?:{_AND}|{_OR})(?![^\W\d_]))*"
+    rf"(?:[^\S\n]|[$,;.、，]|\\[()\[\],;]|\\q?quad|\\text\{{\s*(?:{_AND}|{_OR})\s*\}}"
+    rf"|(?<![^\W\d_])(?:{_AND}|{_OR})(?![^\W\d_]))*"
 )
 _ALTERNATIVE = re.compile(rf"(?<![^\W\d_]){_OR}(?![^\W\d_])")
+# The variable whose value a box is: ``x =`` where a formula begins, so that ``2x =`` and ``y + x =`` are none.
+_VARIABLE = re.compile(
+    r"(?:\A|[$,;:.、，；：。\n]|[^\x00-\x7f]|\\[(\[]|\\q?quad|\\implies|\\(?:Long)?[Rr]ightarrow|\\text\{[^{}]*\}"
+    r"|(?<![\\A-Za-z])[A-Za-z]{2,}(?=\s))\s*(?P<equals>(?P<name>[A-Za-z]|\\[A-Za-z]+)\s*=[\s$]*)\Z"
+)
+MAX_VARIABLE = 40
+"""Characters before a box in which its variable is looked for."""
 MAX_BOXES = 50
 
 
-def joined_boxes(text: str) -> str | None:
-    """The content of the last box, with those of preceding boxes separated only by commas, ``and`` or ``or``.
+def boxed_answer(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | None:
+    """What a text has in its last box, or in its last boxes if a comma or conjunction joins them in one line.
 
-    None without a box, if the last one is unclosed, or for more than ``MAX_BOXES``.
+    Each may be the value of the same variable: ``x=\\boxed{2}`` or ``x=\\boxed{-2}``. Boxes below each other are steps,
+    of which the last one counts. A box that holds only a box is that box.
+
+    Args:
+        text: An answer part, a ground truth or a worked solution.
+        commands: What the last box may be. The format of completions requires ``boxed``.
+
+    Returns:
+        None without a box or if the last one is unclosed.
     """
-    last = last_box(text)
+    last = last_box(text, commands)
     if last is None:
         return None
-    # From each box to the next one, or to the end.
+    answer = _joined(text, last) or last
+    inner = last_box(answer)
+    opened = _OPENED.match(answer.strip())
+    return inner if inner and opened and f"{opened[0]}{inner}}}" == answer.strip() else answer
+
+
+def _joined(text: str, last: str) -> str | None:
+    """The contents of the boxes that commas or conjunctions join with the last one; None if it is alone."""
     starts = [match.start() for match in _OPENED.finditer(text)]
-    if not 2 <= len(starts) <= MAX_BOXES:
-        return last
-    ends = [*starts[1:], len(text)]
+    # From each box to the next one, or to the end.
+    spans = pairwise([*starts, len(text)])
     # Contents and separators in turn, from the last box backwards.
     parts: list[str] = []
-    for start, end in reversed(list(zip(starts, ends, strict=True))):
+    variable: re.Match[str] | None = None
+    for start, end in reversed(list(spans)):
         segment = text[start:end]
         content = last_box(segment)
-        if content is None:
-            return last
+        # Nested boxes, or the last one does not count.
+        if content is None or (not parts and content != last):
+            return None
         _, _, behind = segment.partition(content + "}")
+        next_variable, variable = variable, _VARIABLE.search(text, max(0, start - MAX_VARIABLE), start)
         if parts:
+            if variable and next_variable and variable["name"] == next_variable["name"]:
+                behind = behind.removesuffix(next_variable["equals"])
             # Any other words: the box belongs to an earlier step.
             if not _JOINT.fullmatch(behind):
                 break
             parts.append(r" \text{ or } " if _ALTERNATIVE.search(behind) else ", ")
         parts.append(content)
+        if len(parts) > 2 * MAX_BOXES:
+            return None
     # The same answer twice is one.
     contents = set(parts[::2])
-    return "".join(reversed(parts)) if len(contents) > 1 else last
-
-
-def answer_boxes(answer: str) -> str | None:
-    """What an answer part has in its last box, or in its last boxes if a comma or conjunction joins them in one line.
-
-    Boxes below each other are steps, of which the last one counts.
-    """
-    text = answer.rstrip()
-    # The line in which the last box begins; -1 becomes the start of the text.
-    box = text.rfind("\\boxed")
-    line_start = text.rfind("\n", 0, box + 1) + 1
-    joined = joined_boxes(text[line_start:])
-    last = boxed(answer)
-    if joined is None or last is None or not joined.endswith(last):
-        return last
-    return joined
+    return "".join(reversed(parts)) if len(contents) > 1 and last.strip() else None

@@ -15,7 +15,7 @@ from magcli.errors import DataError
 from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.run.limits import exhausted
 from magcli.verify import language, math
-from magcli.verify.format import Parts, answer_boxes, gate
+from magcli.verify.format import Parts, boxed_answer, gate
 from magcli.verify.types import RIGHT, UNGRADED, AnswerPair, Reason, Verdict, Verifier
 
 NO_LIMIT = 1 << 40
@@ -169,10 +169,8 @@ def gold_answer(row: Mapping[str, Any]) -> str:
 
 
 def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
-    """Whether the last box of an answer part equals the ground truth, or boxes that a comma joins; without a box
-    (format-free), the last number.
-    """
-    boxed = (answer_boxes(answer) or "").strip()
+    """Whether the boxed answer of an answer part equals the ground truth; format-free, perhaps its last number."""
+    boxed = (boxed_answer(answer, ("boxed",)) or "").strip()
     gold = gold_answer(row)
     if boxed:
         correct, path = math.compare(boxed, gold, str(row.get("prompt") or ""))

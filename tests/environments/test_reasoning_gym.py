@@ -18,6 +18,7 @@ from magcli.errors import UsageError
         ("<answer>4</answer> no, <answer>5</answer>", "5"),
         ("[THINK]<answer>4</answer>[/THINK]\\boxed{5}", "5"),
         ("<think>\\boxed{4}</think>5", "5"),
+        ("\\boxed{4} or \\boxed{5}", "4 \\text{ or } 5"),
         ("5\n", "5"),
         ("<think>no end", "<think>no end"),
     ],

@@ -248,6 +248,13 @@ def test_a_solution_that_arrives_at_another_answer_is_dropped(tmp_path):
     assert trace_of(tmp_path, half | {"answer": "2"}) == ([], ["other-answer"])
 
 
+def test_all_boxes_of_a_line_are_the_answer_of_a_solution(tmp_path):
+    roots = {"problem": "Solve x^2=9.", "solution": "The roots are $\\boxed{3}$ and $\\boxed{-3}$."}
+    (trace,), dropped = trace_of(tmp_path, roots)
+    assert (trace.endswith("\\boxed{3, -3}"), dropped) == (True, [])
+    assert trace_of(tmp_path, roots | {"answer": "-3, 3"})[1] == []
+
+
 def test_a_program_is_no_worked_solution(tmp_path):
     row = {"prompt": "Print 1.", "solution": "print(1)", "answer": "1", "kind": "code"}
     assert trace_of(tmp_path, row, any_format=True) == (["print(1)"], [])

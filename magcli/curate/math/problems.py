@@ -35,6 +35,7 @@ from magcli.curate.math.tasks import (
 )
 from magcli.generate.types import Message
 from magcli.model.chat.thoughts import THINK, ThoughtForm
+from magcli.verify.format import boxed_answer
 from magcli.verify.math.asked.puzzles import puzzle_of
 
 DropReason = Literal[
@@ -162,12 +163,9 @@ def statement_fault(prompt: str, answer: str, tasks: Tasks, waived: Collection[D
 
 
 def final_answer(answer: str) -> str:
-    """The value in an answer: after ``####``, in the last ``\\boxed{}``, or all; without dollar signs around."""
+    """The value in an answer: after ``####``, in its box, or all; without dollar signs around."""
     text = answer.strip()
-    if "####" in text:
-        text = text.rpartition("####")[2]
-    elif "\\boxed" in text:
-        text = _last_boxed(text) or text
+    text = text.rpartition("####")[2] if "####" in text else boxed_answer(text) or text
     return answers.without_dollars(text)
 
 
@@ -271,20 +269,6 @@ def _is_missing_option(prompt: str, answer: str) -> bool:
     if needs_options(Choices(prompt, {})) or "enter the letter" in lowered or choices.has_option_labels(prompt):
         return True
     return "letter" not in lowered and not re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", prompt)
-
-
-def _last_boxed(text: str) -> str:
-    """The content of the last ``\\boxed{...}``; empty if its braces are unmatched."""
-    start = text.find("{", text.rfind("\\boxed")) + 1
-    # No brace follows: ``find`` gave -1.
-    if start == 0:
-        return ""
-    depth = 1
-    for end in range(start, len(text)):
-        depth += (text[end] == "{") - (text[end] == "}")
-        if depth == 0:
-            return text[start:end]
-    return ""
 
 
 # ---- questions to a model ----

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from magcli.model.chat.thoughts import ThoughtForm
 from magcli.verify import language
-from magcli.verify.format import answer_boxes, blocks, boxed
+from magcli.verify.format import blocks, boxed, boxed_answer
 from magcli.verify.math import last_number
 
 NGRAM = 8
@@ -55,7 +55,7 @@ def answer_of(text: str, *, is_code: bool = False) -> Answer | None:
         block = next((block for block in blocks(text) if block.closed), None)
         return Answer(block.language, True) if block else None
     # An empty box is as none.
-    in_box = (answer_boxes(text) or "").strip()
+    in_box = (boxed_answer(text, ("boxed",)) or "").strip()
     if in_box:
         return Answer(in_box[:MAX_ANSWER], True)
     number = last_number(text)

@@ -15,13 +15,14 @@ import re
 from collections import deque
 from itertools import count
 
-from magcli.verify.format import joined_boxes, last_box
+from magcli.verify.format import boxed_answer
 from magcli.verify.math.asked.demands import unasked
 from magcli.verify.math.asked.named import by_labels, dimensions_as_list, in_asked_order
 from magcli.verify.math.asked.order import chain_as_list
 from magcli.verify.math.asked.puzzles import verdict_on_puzzle
 from magcli.verify.math.asked.readings import (
     as_in_question,
+    is_one_as_asked,
     options,
     same_as_known,
     without_asked_base,
@@ -52,6 +53,9 @@ MAX_LABEL_WORDS = 6
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 # ``8 (kg)``, ``124 (square meters)``: the unit of a ground truth in brackets.
 _UNIT_IN_BRACKETS = re.compile(r"(?P<number>[$£€]?-?[\d.,/]*\d)\s+\((?P<words>[A-Za-z][A-Za-z ]+)\)")
+_OR = re.compile(r"\\text\{\s*or\s*\}|(?<!\S)or(?!\S)")
+MAX_FORMS = 5
+"""Forms of one value in a ground truth."""
 MIN_COUNTED = 4
 """Letters of a word that is no product of variables."""
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
@@ -72,8 +76,8 @@ _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
 
 def extract(text: str) -> str | None:
-    """The content of the last ``\\boxed{}`` or ``\\fbox{}``; None without one or if its brace is never closed."""
-    return last_box(text)
+    """The answer in ``\\boxed{}`` or ``\\fbox{}``; None without a box or if the last one is unclosed."""
+    return boxed_answer(text)
 
 
 def equal(prediction: str, gold: str) -> bool:
@@ -92,7 +96,7 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     ``decimal-comma``, ``sympy``, ``question``, ``factors``, ``terms``, ``order``, ``value``, ``form``, ``puzzle``,
     ``unparsable``, or the exceeded budget.
     """
-    left = (joined_boxes(prediction) or prediction).strip()
+    left = (boxed_answer(prediction) or prediction).strip()
     truth = extract_gold(gold).strip()
     if not left or not truth:
         return False, "empty"
@@ -100,8 +104,11 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     if decision[0]:
         return decision
     # As it is written first, since the words in brackets may be no unit.
-    plain_truth = _with_plain_unit(truth)
-    return decision if plain_truth == truth else _decide(left, plain_truth, question)
+    for read in (_with_plain_unit, _one_form):
+        other_truth = read(truth)
+        if other_truth != truth:
+            return _decide(left, other_truth, question)
+    return decision
 
 
 def _decide(left: str, truth: str, question: str) -> tuple[bool, str]:
@@ -125,13 +132,10 @@ def _decide(left: str, truth: str, question: str) -> tuple[bool, str]:
 
 
 def extract_gold(gold: str) -> str:
-    """The answer in a ground truth that may be a solution: after the last ``####``, or in the last box.
-
-    Boxes separated only by commas, ``and`` or ``or`` (``\\boxed{1}, \\boxed{2}``) are one answer.
-    """
+    """The answer in a ground truth that may be a solution: after the last ``####``, or in its box."""
     if "####" in gold:
         return gold.rpartition("####")[2].strip()
-    return joined_boxes(gold) or gold
+    return boxed_answer(gold) or gold
 
 
 def _with_plain_unit(truth: str) -> str:
@@ -145,6 +149,13 @@ def _with_plain_unit(truth: str) -> str:
     if longest < MIN_COUNTED and not is_known_unit(unit_name(words)):
         return truth
     return rf"{written['number']}\text{{ {words}}}"
+
+
+def _one_form(truth: str) -> str:
+    """The last form of a ground truth whose forms are equal: ``x+11 or 11+x``."""
+    *others, last = _OR.split(truth)
+    are_equal = 0 < len(others) < MAX_FORMS and all(_decide(form.strip(), last.strip(), "")[0] for form in others)
+    return last.strip() if are_equal else truth
 
 
 def _compare(left: str, truth: str) -> tuple[bool, str]:
@@ -225,7 +236,8 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
         return (False, fault) if fault else decision
     # Answers that differ may still be equal by what the question says.
     a, b = parse_answer(left), parse_answer(truth)
-    if same_as_known(a, b, question) or is_rounded_as_asked(a, b, question):
+    rules = (same_as_known, is_rounded_as_asked, is_one_as_asked)
+    if any(is_right(a, b, question) for is_right in rules):
         return True, "question"
     for one, other in ((left, truth), (truth, left)):
         number = without_asked_scale(one, question)
@@ -328,6 +340,6 @@ def last_number(text: str) -> str | None:
 
 
 def correct_anywhere(text: str, gold: str) -> bool:
-    """Whether the answer is right in any format: in the last box, or without a box as the last number."""
+    """Whether the answer is right in any format: in its box, or without one as the last number."""
     answer = extract(text) or last_number(text)
     return answer is not None and equal(answer, gold)

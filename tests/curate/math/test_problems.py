@@ -257,6 +257,9 @@ def test_answers_that_are_kept(answer: str) -> None:
         ("$$4$$.", "4"),
         ("$1$ or $2$", "$1$ or $2$"),
         ("\\boxed{never closed", "\\boxed{never closed"),
+        ("So \\boxed{\\left\\{x\\right.} it is.", "\\left\\{x\\right."),
+        ("It is $\\fbox{7}$.", "7"),
+        ("The roots are $\\boxed{3}$ and $\\boxed{-3}$.", "3, -3"),
         (" 5 ", "5"),
     ],
 )

@@ -114,15 +114,3 @@ def test_the_reward_looks_at_the_question() -> None:
     row = {"prompt": QUESTION, "answer": "12"}
     assert reward(r"<think>x</think>\boxed{12 marbles}", 1, row, RewardRule()).correct
     assert not reward(r"<think>x</think>\boxed{12 oranges}", 1, row, RewardRule()).correct
-
-
-def test_boxes_in_one_line_are_one_answer() -> None:
-    def correct(answer: str, gold: str) -> bool:
-        return reward(f"<think>x</think>{answer}", 1, {"answer": gold}, RewardRule(use_language=False)).correct
-
-    assert correct(r"\boxed{2}, \boxed{3}", "2,3")
-    assert correct(r"\boxed{2} und \boxed{3}", "3,2")
-    assert not correct(r"\boxed{7} or \boxed{8}", "8")
-    assert not correct(r"\boxed{A} oder \boxed{B}", "B")
-    assert correct("\\boxed{7}\n\n\\boxed{8}", "8")
-    assert correct(r"\boxed{8}, so \boxed{8}", "8")

@@ -194,6 +194,21 @@ def _states_word(sentence: str, word: str, question: str) -> bool:
     return word not in subject and (_PRONOUNS | words_of_question).issuperset(subject)
 
 
+# Only one of several right values is asked for.
+_ONE_OF = re.compile(
+    r"\b(?:enter|give|write|state|submit|name|provide)\b[^.?!$]{0,80}\bone of (?:the|them|these|those)\b[^.?!$]{0,80}"
+    r"\bnot (?:both|all)\b",
+    re.IGNORECASE,
+)
+
+
+def is_one_as_asked(answer: Expr, gold: Expr, question: str) -> bool:
+    """Whether an answer is one of the values of the ground truth, if the question asks for one of them."""
+    if gold.op != "list" or answer.op == "list" or not _ONE_OF.search(question[:MAX_QUESTION]):
+        return False
+    return any(same(answer, value)[0] for value in gold.args)
+
+
 _FIND = (
     r"\b(?:find|give|determine|compute|calculate|state|write(?: down)?|bestimmen?|finden?|gib|berechnen?|ermittle"
     r"|trouve[rz]?|donne[rz]?|détermine[rz]?|calcule[rz]?|halla[r]?|encuentra|calcula[r]?|determina[r]?|da|dar|trova(?:re)?"

@@ -166,8 +166,17 @@ def parse_factor(cursor: Cursor) -> Expr:
             value = _with_prime(value)
         elif value.op == "sym" and cursor.tokens[cursor.at - 1].value == "}" and cursor.eat("_"):
             value = value._replace(name=f"{value.name}_{subscript(cursor)}")
+        elif _has_prime_alone(value) and cursor.eat("_"):
+            # The index goes first, as in x_1'.
+            letter, prime, more = value.name.partition("'")
+            value = value._replace(name=f"{letter}_{subscript(cursor)}{prime}{more}")
         else:
             return value
+
+
+def _has_prime_alone(value: Expr) -> bool:
+    """Whether an expression is a letter with primes and without an index."""
+    return value.op == "sym" and value.name.endswith("'") and "_" not in value.name
 
 
 def _powered(cursor: Cursor, value: Expr) -> Expr:
