@@ -171,6 +171,18 @@ def final_answer(answer: str) -> str:
     return answers.without_dollars(text)
 
 
+def worked_solution(answer: str) -> str:
+    """The answer if it works out the value that it marks by ``####`` or ``\\boxed{}``; else empty."""
+    text = answer.strip()
+    before, mark, _ = text.rpartition("####")
+    if mark:
+        return text if _CONTENT.search(before) else ""
+    boxed = _last_boxed(text)
+    rest = text.replace(f"\\boxed{{{boxed}}}", "") if boxed else ""
+    # "The answer is" beside a box works nothing out.
+    return text if is_prose(rest) and _VALUE_SIGN.search(rest) else ""
+
+
 def open_question(prompt: str, answer: str) -> Decision:
     """A multiple-choice question without its options, and the right option as ground truth."""
     # "II or IV" numbers statements, unless it names quadrants.
