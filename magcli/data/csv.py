@@ -253,7 +253,7 @@ class _WithLastRow(io.RawIOBase):
 
 def _ends_with(batch: pa.RecordBatch, cell: str) -> bool:
     """Whether the last row begins with a cell."""
-    return batch.num_rows > 0 and batch.column(0)[-1].as_py() == cell.encode()
+    return batch.num_rows > 0 and bool(batch.column(0)[-1].as_py() == cell.encode())
 
 
 def _refuse_open_quotes(file: Cells) -> None:
