@@ -8,8 +8,11 @@ columns stay text. An empty cell is null; a quoted empty one (``""``) is an empt
 import codecs
 import contextlib
 import csv
+import io
 import itertools
 import json
+import re
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -44,6 +47,10 @@ HEADER = 1 << 24
 """Maximum bytes of the header."""
 HEAD_BLOCK = 1 << 24
 """The same where only the first rows are read."""
+MARK_ROOM = 128
+"""Bytes that a block has for the mark after the last row (``_cells``), besides one for each column."""
+# The rest of a quoted cell, in which a quotation mark is written as two.
+_TO_CLOSING_QUOTE = re.compile(rb'[^"]*(?:""[^"]*)*"(?!")')
 
 
 class Cells(NamedTuple):
@@ -62,13 +69,13 @@ def open_file(path: Path, bad: BadRow) -> Source:
         DataError: it is empty, has no header, or differs from its manifest.
     """
     digest, manifest = check_manifest(path)
-    # A small file needs no larger block; the size of a packed one says nothing of its content.
-    block = BLOCK if path.suffix.lower() in PACKED else min(BLOCK, path.stat().st_size + 1)
+    # A small file needs no larger block, with room for its mark; the size of a packed one says nothing of its content.
+    block = BLOCK if path.suffix.lower() in PACKED else min(BLOCK, path.stat().st_size + MARK_ROOM)
     file = Cells(str(path), opener(path), _delimiter(path), block)
     if manifest is not None:
         schema = _readable(manifest.schema)
         # In a table of one column an empty line is a null.
-        rows = _typed(_cells(file, _header(file), bad, keep_empty=True), schema)
+        rows = _typed(_cells(file, _header(file), bad, keep_empty=True, is_checked=True), schema)
         return Source(file.name, schema, rows, manifest.chain, digest, manifest.rows)
     source = open_cells(file, bad)
     source.sha256 = digest
@@ -97,7 +104,7 @@ def open_cells(file: Cells, bad: BadRow) -> Source:
     file = _with_delimiter(file)
     names = _header(file)
     schema, total = _scan(_cells(file, names, ignore, keep_empty=False), names)
-    rows = _typed(_cells(file, names, bad, keep_empty=False), schema)
+    rows = _typed(_cells(file, names, bad, keep_empty=False, is_checked=True), schema)
     return Source(file.name, schema, rows, total=total)
 
 
@@ -160,11 +167,26 @@ def _delimiter(path: Path) -> str:
     return "\t" if has_suffix(path, ".tsv") else ","
 
 
-def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:
-    """All cells as text, empty ones as null; lines that cannot be read are reported to ``bad``."""
+def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool, is_checked: bool = False) -> Rows:
+    """All cells as text, empty ones as null; lines that cannot be read are reported to ``bad``.
+
+    ``is_checked``: the ends of quoted cells were checked before.
+
+    Raises:
+        DataError: a quoted cell runs into other rows, or a line is too long.
+    """
+    # Arrow accepts the end of a file inside a quoted cell. Only there a mark after the last row becomes part of a cell.
+    mark = secrets.token_hex(16)
+    is_complete = False
+    spans_lines = False
 
     def ragged(line: Any) -> str:
-        bad("ragged line", "ragged-line", str(line.text)[:500])
+        nonlocal spans_lines
+        text = str(line.text)
+        spans_lines = spans_lines or "\n" in text
+        # A row with the mark runs into the end of the file, which is refused below.
+        if mark not in text:
+            bad("ragged line", "ragged-line", text[:500])
         return "skip"
 
     convert = arrow_csv.ConvertOptions(
@@ -183,16 +205,101 @@ def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> R
     read = arrow_csv.ReadOptions(use_threads=False, block_size=file.block)
     try:
         with damage(file.name), file.opened() as raw:
-            for batch in arrow_csv.open_csv(raw, read, parse, convert):
+            marked = _WithLastRow(raw, mark + file.delimiter * (len(names) - 1))
+            for batch in arrow_csv.open_csv(marked, read, parse, convert):
                 # Arrow accepts a line of up to two blocks, if it does not begin with one.
                 if batch.nbytes > file.block and _longest_row(batch) > file.block:
                     raise _too_long(file)
-                yield _as_text(batch, bad)
+                spans_lines = spans_lines or (not is_checked and _spans_lines(batch))
+                is_complete = _ends_with(batch, mark)
+                whole = batch.slice(0, batch.num_rows - is_complete)
+                if whole.num_rows:
+                    yield _as_text(whole, bad)
     except pa.ArrowException as error:
+        _refuse_open_quotes(file)
         what = first_line(error)
         if "straddl" in what:
             raise _too_long(file) from None
         raise DataError(f"{file.name} is not readable as CSV: {what}") from None
+    if not is_complete or (spans_lines and not is_checked):
+        _refuse_open_quotes(file)
+
+
+class _WithLastRow(io.RawIOBase):
+    """A file with one more row at its end."""
+
+    def __init__(self, raw: BinaryIO, row: str) -> None:
+        self._raw = raw
+        self._row = f"{row}\n".encode()
+        self._last = b"\n"
+
+    def readable(self) -> bool:
+        """It is read only."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, at most ``size``."""
+        chunk = self._raw.read(size)
+        if chunk:
+            self._last = chunk[-1:]
+            return chunk
+        # An empty line could be a row.
+        if self._last not in b"\r\n":
+            self._row = b"\n" + self._row
+            self._last = b"\n"
+        start, self._row = self._row[:size], self._row[size:]
+        return start
+
+
+def _ends_with(batch: pa.RecordBatch, cell: str) -> bool:
+    """Whether the last row begins with a cell."""
+    return batch.num_rows > 0 and bool(batch.column(0)[-1].as_py() == cell.encode())
+
+
+def _refuse_open_quotes(file: Cells) -> None:
+    """Refuse a quoted cell that runs into other rows: the file ends in it, or it closes in another line before text.
+
+    As for Arrow, a cell is quoted if it begins with a mark; in other cells marks are text.
+
+    Raises:
+        DataError: there is one; the message names the line in which it opens.
+    """
+    delimiter = re.escape(file.delimiter.encode())
+    to_next_cell = re.compile(rb"[^%b\r\n]*[%b\r\n]?" % (delimiter, delimiter))
+    is_end_of_cell = re.compile(rb"[ \t]*(?:[%b\r\n]|\Z)" % delimiter)
+    opened_in = 0
+    with damage(file.name), file.opened() as raw:
+        for number, line in enumerate(raw, 1):
+            if b'"' not in line:  # most lines
+                continue
+            position = len(codecs.BOM_UTF8) if number == 1 and line.startswith(codecs.BOM_UTF8) else 0
+            while position < len(line):
+                if not opened_in and line[position] == ord('"'):
+                    opened_in = number
+                    position += 1
+                if opened_in:
+                    closed = _TO_CLOSING_QUOTE.match(line, position)
+                    if closed is None:
+                        break
+                    position = closed.end()
+                    # Within one line text after a closing mark loses no row.
+                    if number > opened_in and not is_end_of_cell.match(line, position):
+                        raise _open_quote(file, opened_in, f"ends before text in line {number:,}")
+                    opened_in = 0
+                rest = to_next_cell.match(line, position)
+                position = rest.end() if rest else len(line)
+    if opened_in:
+        raise _open_quote(file, opened_in, "is never closed")
+
+
+def _open_quote(file: Cells, line: int, fault: str) -> DataError:
+    advice = 'close it there, or write a mark that belongs to a cell twice, in quotes ("6""" for 6")'
+    return DataError(f"{file.name}: the quotation mark that opens a cell in line {line:,} {fault}; {advice}")
+
+
+def _spans_lines(batch: pa.RecordBatch) -> bool:
+    """Whether a cell has a line break."""
+    return any(pc.any(pc.match_substring(column, "\n")).as_py() for column in batch.columns)
 
 
 def _longest_row(batch: pa.RecordBatch) -> int:

@@ -37,6 +37,12 @@ class Call(NamedTuple):
     fault: str = ""
 
 
+class _Broken(NamedTuple):
+    """A text that is not JSON, and why."""
+
+    error: str
+
+
 def calls_in(text: str) -> list[Call]:
     """The calls in a turn, in their order; also those that cannot be read, with their fault."""
     # By the marks of the forms; only Llama's may have none, so it comes last.
@@ -82,12 +88,12 @@ def _llama(text: str) -> list[Call]:
 
 
 def _parsed(text: str) -> Any:
-    """The JSON value that a text begins with; the error as a text if it is none."""
+    """The JSON value that a text begins with, or ``_Broken``."""
     try:
         # What follows the value, such as another mark, does not matter.
         return json.JSONDecoder().raw_decode(text.lstrip())[0]
     except (ValueError, RecursionError) as error:
-        return f"the call is not JSON ({error})"
+        return _Broken(str(error))
 
 
 def _with_arguments(name: str, text: str) -> Call:
@@ -96,15 +102,16 @@ def _with_arguments(name: str, text: str) -> Call:
 
 
 def _from_json(value: Any) -> Call:
-    # A text is what is wrong with the JSON.
-    if isinstance(value, str):
-        return Call("", {}, value)
+    if isinstance(value, _Broken):
+        return Call("", {}, f"the call is not JSON ({value.error})")
     name = value.get("name") if isinstance(value, Mapping) else None
     if not isinstance(name, str):
         return Call("", {}, "the call needs a name and arguments")
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):  # JSON inside a text, as in OpenAI's interface
         arguments = _parsed(arguments)
+    if isinstance(arguments, _Broken):
+        return Call(name, {}, f"the arguments are not JSON ({arguments.error})")
     if not isinstance(arguments, Mapping):
         return Call(name, {}, f"the arguments are not an object: {arguments!r:.80}")
     return Call(name, arguments)

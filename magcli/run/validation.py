@@ -132,16 +132,13 @@ def _present(required: Sequence[str], schema: pa.Schema) -> tuple[list[str], dic
 def _valid_rows(names: Sequence[str], alternatives: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> Rows:
     before = 0
     for batch in rows:
-        num_rows = batch.num_rows
         converted = _convert(batch, schema, names)
-        why = batch.column(UNREAD) if UNREAD in batch.schema.names else pa.nulls(num_rows, pa.string())
-        if why.null_count < num_rows:
-            converted = _usable(converted, why, job, before)
-            batch = batch.filter(why.is_null())
         # The values as they came too, as bytes that are not UTF-8 are null by now.
         reasons = _reasons(batch, converted, names, alternatives)
+        if UNREAD in batch.schema.names:
+            reasons = pc.coalesce(batch.column(UNREAD), reasons)
         yield _usable(converted, reasons, job, before)
-        before += num_rows
+        before += batch.num_rows
 
 
 def _key(values: Mapping[str, Any], row: int) -> str:

@@ -1,6 +1,7 @@
 """Any table in, any table out; other tools read ours."""
 
 import datetime
+import gzip
 import itertools
 import json
 import time
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.data import folder, table, types
+from magcli.data import csv, folder, table, types
 from magcli.errors import DataError, EnvironmentFault, UsageError
 
 KINDS = [".arrow", ".feather", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ""]
@@ -164,6 +165,51 @@ def test_a_csv_of_another_tool(tmp_path: Path) -> None:
         {"id": "3", "n": 3, "x": 2.0, "answer": "", "zip": "6"},
     ]
     assert sorted(reported) == ["not-utf-8", "ragged-line"]
+
+
+OPEN_QUOTES = {
+    'a,b\nx,"6\nlast,7\nlast2,8\n': "line 2 is never closed",
+    'a,b\nx,"6 ""\n': "line 2 is never closed",
+    'a,b\nx,"': "line 2 is never closed",
+    # A cell that swallows a separator makes its row ragged.
+    'a,b\n1,2\n"x,6\nlast,7': "line 3 is never closed",
+    '"a,b\n1,2\n': "line 1 is never closed",
+    'a;b\n"x\ny";1\n2;"z\n': "line 4 is never closed",
+    # The mark of another row closes it.
+    'a,b\nx,"6\ny,"7\nz,8\n': "line 2 ends before text in line 3",
+}
+
+
+@pytest.mark.parametrize("packing", ["", ".gz"])
+@pytest.mark.parametrize(("text", "fault"), OPEN_QUOTES.items())
+def test_a_quote_that_runs_into_other_rows_is_refused_by_its_line(
+    tmp_path: Path, text: str, fault: str, packing: str
+) -> None:
+    path = tmp_path / f"x.csv{packing}"
+    path.write_bytes(gzip.compress(text.encode()) if packing else text.encode())
+    with pytest.raises(DataError, match=f"x.csv{packing}: the quotation mark that opens a cell in {fault}; close it"):
+        list(table.read(str(path), lambda *_: None).rows)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_quotes_that_end_in_their_cell_are_read(tmp_path: Path, end: str) -> None:
+    text = 'a,b\n"x" y,6" pipe\n"u\n""v""\n" ,"w, ""z"""'
+    (tmp_path / "x.csv").write_text(text + end)
+    rows = [row for batch in table.read(str(tmp_path / "x.csv")).rows for row in batch.to_pylist()]
+    assert rows == [{"a": "x y", "b": '6" pipe'}, {"a": 'u\n"v"\n ', "b": 'w, "z"'}]
+
+
+@pytest.mark.parametrize("block", [128, 1000, 1 << 20])
+def test_the_end_of_a_csv_is_checked_in_every_block(tmp_path: Path, monkeypatch, block: int) -> None:
+    """Blocks end anywhere, also within a quoted cell or the mark after the last row."""
+    monkeypatch.setattr(csv, "BLOCK", block)
+    rows = [f'{n},"a\n{n % 7 * "b"}"\n' for n in range(200)]
+    (tmp_path / "x.csv").write_text("n,text\n" + "".join(rows))
+    assert sum(batch.num_rows for batch in table.read(str(tmp_path / "x.csv")).rows) == 200
+    rows[150] = '150,"a\n'
+    (tmp_path / "x.csv").write_text("n,text\n" + "".join(rows))
+    with pytest.raises(DataError, match="line 302 ends before text in line 303"):
+        list(table.read(str(tmp_path / "x.csv")).rows)
 
 
 NESTED = pa.table(

@@ -44,6 +44,19 @@ def test_calls_in_parallel_keep_their_order_and_text_is_no_call():
     ("call", "problem"),
     [
         ("<tool_call>{bad}</tool_call>", "error: the call is not JSON ("),
+        ('<tool_call>"calculator"</tool_call>', "error: the call needs a name and arguments"),
+        (
+            '[TOOL_CALLS]calculator[ARGS]{"expression": 1 2}',
+            "error: the arguments are not JSON (Expecting ',' delimiter: line 1 column 18 (char 17))",
+        ),
+        (
+            'to=functions.calculator<|message|>{"expression": 1 2}',
+            "error: the arguments are not JSON (Expecting ',' delimiter: line 1 column 18 (char 17))",
+        ),
+        (
+            '<tool_call>{"name": "calculator", "arguments": "{2}"}</tool_call>',
+            "error: the arguments are not JSON (Expecting property name enclosed in double quotes",
+        ),
         ("<tool_call>[1]</tool_call>", "error: the call needs a name and arguments"),
         ('<tool_call>{"name": "calculator", "arguments": 3}</tool_call>', "error: the arguments are not an object: 3"),
         (

@@ -266,6 +266,20 @@ def test_a_failed_start_does_not_constrain_the_next_command(tmp_path: Path) -> N
     again.file.close()
 
 
+def test_the_number_of_a_dropped_row_counts_those_that_cannot_be_read(monkeypatch) -> None:
+    dropped = []
+    drops = Drops(keep=False)
+    monkeypatch.setattr(drops, "row", lambda id, reason, row: dropped.append((id, reason)))
+    prompts = ["?", "{}", " ", "!"]
+    batch = pa.record_batch({"prompt": prompts, validation.UNREAD: [None, "not-text\tan object", None, None]})
+    job = Job("pass", Console(quiet=True), drops)
+    _, rows = validation.validate_rows(("prompt",), batch.schema, iter([batch, batch]), job, "x")
+    assert [row["prompt"] for batch in rows for row in batch.to_pylist()] == ["?", "!"] * 2
+    assert dropped == [
+        ("row 2", "not-text"), ("row 3", "empty-prompt"), ("row 6", "not-text"), ("row 7", "empty-prompt"),
+    ]  # fmt: skip
+
+
 def test_dropped_rows_are_reported_without_an_output(tmp_path: Path, capsys) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"x": 1}\nbroken\n')

@@ -82,6 +82,26 @@ def test_rewards_of_trl_are_summed_and_its_solution_is_the_answer(tmp_path, caps
     assert [row["trainer_reward"] for row in rows_of(out)] == [0.5]
 
 
+@pytest.mark.parametrize("without", [(), ("reward_format",), ("id", "reward_format", "reward_correct")])
+def test_the_reward_of_own_rollouts_is_taken_without_its_parts(tmp_path, without):
+    row = {
+        "step": 1, "id": "a", "prompt": "What is 2 + 2?", "answer": "4", "completion": "\\boxed{4}", "reward": 1.0,
+        "reward_format": 0.1, "reward_correct": 0.9, "reward_length": 0.0, "advantage": 0.5,
+    }  # fmt: skip
+    rows = [{name: value for name, value in row.items() if name not in without}]
+    out = tmp_path / "audited.jsonl"
+    call_stage("audit", written(tmp_path / "a.jsonl", rows), output=out)
+    assert [row["trainer_reward"] for row in rows_of(out)] == [1.0]
+
+
+def test_rewards_of_trl_may_have_the_names_of_parts(tmp_path):
+    row = {"step": 1, "prompt": "What is 2 + 2?", "completion": "\\boxed{4}", "reward_format": 0.5}
+    data = written(tmp_path / "a.jsonl", [{**row, "reward_correct": 1.0, "answer": "4", "advantage": 0.0}])
+    out = tmp_path / "audited.jsonl"
+    call_stage("audit", data, output=out)
+    assert [row["trainer_reward"] for row in rows_of(out)] == [1.5]
+
+
 def test_the_limit_of_rewards_is_the_users(tmp_path):
     row = {"prompt": "What is 2 + 2?", "answer": "4", "finish": "stop"}
     data = written(tmp_path / "a.jsonl", [{**row, "completion": f"{n}", "reward": n / 10} for n in (0, 1)])

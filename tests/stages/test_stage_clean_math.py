@@ -97,6 +97,42 @@ def test_a_source_that_loses_over_half_of_its_rows_as_near_duplicates_is_named(t
     assert "--similarity" in line
 
 
+WORKED = "3+4 = <<3+4=7>>7\n#### 7"
+
+
+@pytest.mark.parametrize(
+    ("answer", "own", "kept"),
+    [
+        (WORKED, {}, {"solution": WORKED}),
+        ("As 3+4=7, she has \\boxed{7}.", {}, {"solution": "As 3+4=7, she has \\boxed{7}."}),
+        (WORKED, {"solution": ""}, {"solution": WORKED}),
+        # What the row has itself stays.
+        (WORKED, {"solution": "By counting.\n#### 7"}, {"solution": "By counting.\n#### 7"}),
+        (WORKED, {"rationale": "By counting."}, {"rationale": "By counting."}),
+        (WORKED, {"solution": ["By counting."]}, {"solution": ["By counting."]}),
+        # Nothing is worked out.
+        ("7", {}, {}),
+        ("#### 7", {}, {}),
+        ("$\\boxed{7}$", {}, {}),
+        ("The answer is $\\boxed{7}$.", {}, {}),
+    ],
+)
+def test_a_worked_solution_in_the_answer_is_kept_beside_it(tmp_path, answer, own, kept):
+    (row,), _ = cleaned(tmp_path, [problem("a", "What is 3 + 4?", answer, **own)])
+    assert {name: row[name] for name in ("solution", "rationale") if row.get(name)} == kept
+    assert row["answer"] == "7"
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "arrow"])
+def test_cold_start_takes_the_worked_solutions_of_cleaned_problems(tmp_path, suffix):
+    source, clean, traces = tmp_path / "p.jsonl", tmp_path / f"clean.{suffix}", tmp_path / "traces.jsonl"
+    source.write_text(json.dumps({"question": "What is 3 + 4?", "answer": WORKED}) + "\n")
+    call_stage("clean-math", source, output=clean)
+    call_stage("cold-start", clean, output=traces)
+    (row,) = rows_of(traces)
+    assert row["messages"][-1]["content"] == "<think>\n3+4 = 7\n</think>\n\n\\boxed{7}"
+
+
 def test_duplicates_may_stay_and_otherwise_the_first_is_kept(tmp_path):
     rows = [problem(f"p{i}", f"What is {i % 3} + 1?", str(i % 3 + 1)) for i in range(9)]
     kept, dropped = cleaned(tmp_path, rows)

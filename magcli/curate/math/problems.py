@@ -35,7 +35,7 @@ from magcli.curate.math.tasks import (
 )
 from magcli.generate.types import Message
 from magcli.model.chat.thoughts import THINK, ThoughtForm
-from magcli.verify.format import boxed_answer
+from magcli.verify.format import boxed_answer, last_box
 from magcli.verify.math.asked.puzzles import puzzle_of
 
 DropReason = Literal[
@@ -167,6 +167,18 @@ def final_answer(answer: str) -> str:
     text = answer.strip()
     text = text.rpartition("####")[2] if "####" in text else boxed_answer(text) or text
     return answers.without_dollars(text)
+
+
+def worked_solution(answer: str) -> str:
+    """The answer if it works out the value that it marks by ``####`` or ``\\boxed{}``; else empty."""
+    text = answer.strip()
+    before, mark, _ = text.rpartition("####")
+    if mark:
+        return text if _CONTENT.search(before) else ""
+    boxed = last_box(text)
+    rest = text.replace(f"\\boxed{{{boxed}}}", "") if boxed else ""
+    # "The answer is" beside a box works nothing out.
+    return text if is_prose(rest) and _VALUE_SIGN.search(rest) else ""
 
 
 def open_question(prompt: str, answer: str) -> Decision:

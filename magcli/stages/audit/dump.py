@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from magcli.data.schema import REWARD
 from magcli.errors import DataError
 from magcli.layouts.names import PROBLEM
 from magcli.run.job import CountedInputs
@@ -28,6 +29,8 @@ NAMES: Mapping[str, Sequence[str]] = {
 """The columns that may hold a value, the first that a table has."""
 TRL = ("step", "prompt", "completion", "advantage")
 """The columns of TRL's completions; rewards and columns of the user's own are between the last two."""
+PARTS = frozenset(name for name in REWARD.names if name.startswith("reward_"))
+"""The parts of magcli's own reward, which is the column beside them."""
 WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -125,8 +128,7 @@ def dump_of(schema: pa.Schema, inputs: CountedInputs, rewards: Sequence[str]) ->
         )
     said = ""
     # TRL names a column of rewards by its function, so they are told by their position.
-    is_of_trl = all(set(TRL) <= set(table.names) for table in inputs.schemas)
-    if not rewards and is_of_trl:
+    if not rewards and all(map(_is_of_trl, inputs.schemas)):
         rewards = _rewards_of_trl(inputs.schemas[0])
         if rewards:
             said = f"the reward is the sum of {', '.join(rewards)} (--rewards names others)"
@@ -139,6 +141,12 @@ def _first(names: Sequence[str], schema: pa.Schema) -> str:
     """The first of these columns that is there and has values."""
     present = {field.name for field in schema if not pa.types.is_null(field.type)}
     return next((name for name in names if name in present), "")
+
+
+def _is_of_trl(schema: pa.Schema) -> bool:
+    """Whether a table has TRL's columns, and no rewards of magcli."""
+    is_own = "reward" in schema.names and not PARTS.isdisjoint(schema.names)
+    return set(TRL) <= set(schema.names) and not is_own
 
 
 def _rewards_of_trl(schema: pa.Schema) -> list[str]:

@@ -3,9 +3,9 @@
 The format filter of the recipe: proofs, multi-part and incomplete statements are dropped, and so are problems whose
 answers the verifier cannot check, or of which many are right (countdown, the game of 24). Of exact and
 near-duplicates, the one with the smallest id is kept; where the answers to one statement contradict each other, none
-is. --against drops problems that are in evaluation files. With
---model, a model answers one short question about each row that the rules cannot decide, such as whether it needs the
-figure that it mentions. --dropped stores dropped rows with their reasons.
+is. Of an answer that ends in its value (GSM8K), the worked solution is kept in column solution. --against drops
+problems that are in evaluation files. With --model, a model answers one short question about each row that the rules
+cannot decide, such as whether it needs the figure that it mentions. --dropped stores dropped rows with their reasons.
 """
 
 from __future__ import annotations

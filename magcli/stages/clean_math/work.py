@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from magcli.curate.math.choices import append_options
 from magcli.curate.math.duplicates import StatementIndex, index_evaluations, short_names
-from magcli.curate.math.problems import Kept, clean, messages, model_question, parse_answer
+from magcli.curate.math.problems import Kept, clean, messages, model_question, parse_answer, worked_solution
 from magcli.curate.tables import SpilledBatches, context_columns, context_of, with_context
 from magcli.data.schema import extend_schema
 from magcli.data.seal import hash_text
+from magcli.data.shapes import ABSENT_KEY
 from magcli.data.values import from_rows, to_rows
 from magcli.errors import PromptRefused
 from magcli.evaluation import rows, suite
@@ -42,6 +43,8 @@ layouts = tables.problem_layouts(reads)
 SUITE = "suite:"
 """The start of a name of --against that is no file."""
 
+SOLUTION = names.WORKED[0]
+"""The column of worked solutions."""
 UNIT = 1024
 """Rows per journal entry without a model."""
 
@@ -81,8 +84,11 @@ def _against_suites(config: Config) -> dict[str, list[dict[str, Any]]]:
 
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
-    """The given columns, and a note on what changed in the row."""
-    return extend_schema(input_schema, pa.schema([pa.field("note", pa.string())]))
+    """The given columns, worked solutions that were in the answers, and a note on what changed in the row."""
+    added = [pa.field("note", pa.string())]
+    if SOLUTION not in input_schema.names:
+        added.insert(0, pa.field(SOLUTION, pa.string(), metadata={ABSENT_KEY: b"1"}))
+    return extend_schema(input_schema, pa.schema(added))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -139,7 +145,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     async def decide(row: dict[str, Any]) -> dict[str, Any] | Drop:
         cleaned = await decision_on(row)
         if isinstance(cleaned, Kept):
-            return {**row, **cleaned._asdict()}
+            return {**row, **_solution_of(row, out), **cleaned._asdict()}
         return Drop(cleaned.reason, detail=cleaned.detail)
 
     async def decision_on(row: dict[str, Any]) -> Decision:
@@ -160,6 +166,15 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     if generator:  # every row is a unit, so that many questions are asked at once
         size, window = 1, 2 * config.num_slots
     yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
+
+
+def _solution_of(row: dict[str, Any], schema: pa.Schema) -> dict[str, str]:
+    """The worked solution in an answer as a column, if the row has none in a column of its own."""
+    has_own = any(row.get(name) for name in names.WORKED)
+    if has_own or not pa.types.is_string(schema.field(SOLUTION).type):
+        return {}
+    solution = worked_solution(row["answer"])
+    return {SOLUTION: solution} if solution else {}
 
 
 def report(config: Config, rows: Rows, job: Job) -> Rows:
