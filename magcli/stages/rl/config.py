@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 MAGISTRAL = "magistral"
 """The loss of the recipe, whose values of other options are their defaults."""
 
-WITH_LOSS = ("advantage_norm", "loss_norm", "clip_low", "clip_high")
-"""The options whose values a loss brings."""
+WITH_LOSS = {"clip_low": 0.2, "clip_high": 0.28, "advantage_norm": "minibatch", "loss_norm": "group"}
+"""The options whose values a loss brings, with those of the recipe's."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def defaults(config: Config) -> dict[str, Any]:
         values |= earlier
         if config.loss != earlier.get("loss", MAGISTRAL):
             # Another loss than the run's brings its own values in place of the recorded ones.
-            values |= _defaults_of_loss(config.loss)
+            values |= {**WITH_LOSS, **_defaults_of_loss(config.loss)}
     if config.teacher:
         # Each token has an advantage of its own, so groups of equal outcomes teach too.
         values["diverse_by"] = "none"
@@ -221,12 +221,14 @@ def defaults(config: Config) -> dict[str, Any]:
 
 
 def _defaults_of_loss(name: str) -> dict[str, Any]:
-    """Clipping, advantages and normalisation of a loss; those of the recipe's are the defaults of the options.
+    """Clipping, advantages and normalisation of a loss other than the recipe's.
 
     Raises:
         UsageError: there is no such loss.
     """
-    loss: Any = Config if name == MAGISTRAL else _loss_of(name)  # the usual one without torch, which losses need
+    if name == MAGISTRAL:
+        return {}  # without torch, which losses need
+    loss = _loss_of(name)
     return {option: getattr(loss, option) for option in WITH_LOSS}
 
 
