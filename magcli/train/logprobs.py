@@ -66,10 +66,7 @@ def scored_tokens(packed: Packed, where: Tensor | None = None) -> Scored:
     Indices on the host; of a pack that is on a GPU they are read from it.
     """
     before = packed.before()
-    is_scored = before >= 0
-    if where is not None:
-        is_scored = is_scored & where.cpu()
-    tokens = is_scored.nonzero().squeeze(1)
+    tokens = _predicted(before, None if where is None else where.cpu())
     return Scored(tokens, before[tokens])
 
 
@@ -121,6 +118,14 @@ def _score_with(
         bias = None if bias is None else bias * head.scale
     weight = head.weight if plan.factors == head.weight.dtype else head.weight.float()
     return score_rows(scaled, weight, bias, targets, temperatures, plan)
+
+
+def _predicted(before: Tensor, where: Tensor | None) -> Tensor:
+    """Indices of the tokens to score: those selected that have a token before them."""
+    is_scored = before >= 0
+    if where is not None:
+        is_scored = is_scored & where
+    return is_scored.nonzero().squeeze(1)
 
 
 def _plan(rows: int, head: Head, chunk: int | None, entropy_grad: bool) -> "ScorePlan":

@@ -14,7 +14,7 @@ from magcli.errors import UsageError
 from magcli.model.shape import ModelShape, shape_of
 from magcli.plan import fit, machine, memory
 from magcli.plan.memory import EnginePlan, Line, TrainingPlan
-from magcli.train import logprobs, packing
+from magcli.train import logprobs, padded
 from magcli.train.lora import add_lora
 
 SMALL = {
@@ -78,7 +78,7 @@ def test_the_forecast_is_within_15_percent_of_real_runs(name, bf16, recompute):
 def test_the_forecast_of_a_gpu_is_within_15_percent_of_fake_runs(monkeypatch, name, tokens, recompute):
     monkeypatch.setattr(logprobs, "_is_cpu", lambda _: False)
     monkeypatch.setitem(logprobs.BLOCK_BYTES, "cpu", memory.GPU_BLOCK_BYTES)
-    monkeypatch.setattr(packing, "_kernel_dtype", lambda values: values.dtype)
+    monkeypatch.setattr(padded, "_kernel_dtype", lambda values: values.dtype)
     config, lengths = LARGE[name], [tokens // 8] * 8
     with fake_tensors(monkeypatch, lengths):
         measured = tracked_peak(config, lengths, bf16=True, recompute=recompute)
