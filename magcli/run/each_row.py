@@ -46,7 +46,6 @@ def each_row(
     rows: Rows,
     decide: Decide,
     *,
-    schema: pa.Schema | None = None,
     close: Callable[[], Awaitable[None]] = nothing_to_close,
     size: int = 1,
     window: int = 1,
@@ -59,21 +58,18 @@ def each_row(
         job: this run of the stage.
         rows: the input.
         decide: the decision on a row; what it raises ends the stage.
-        schema: the columns of the output, by default those of the input.
         close: awaited at the end, also after an error.
         size: number of rows that are journaled together; more than one where decisions are quick.
         window: number of units of ``size`` rows that are decided concurrently.
         unit: what progress counts.
         completions: the number of completions sampled so far, for the progress of stages that sample.
     """
-    columns = schema or job.schema
-    assert columns is not None
 
     async def compute(part: pa.RecordBatch) -> Result:
         part_rows = to_rows(part)
         # The decisions of a unit wait for servers and programs at the same time.
         decisions = await asyncio.gather(*map(decide, part_rows))
-        return result_of(part_rows, decisions, columns)
+        return result_of(part_rows, decisions, job.output_schema)
 
     return resumable(rows, job, compute, close, size=size, window=window, unit=unit, completions=completions)
 
@@ -83,13 +79,13 @@ def result_of(rows: list[dict[str, Any]], decisions: list[Decision], schema: pa.
     kept: list[Row] = []
     dropped: list[Dropped] = []
     retry = False
-    for row, decision in zip(rows, decisions, strict=True):
+    for position, (row, decision) in enumerate(zip(rows, decisions, strict=True)):
         if isinstance(decision, Retry):
             # One failure is enough: the rows of a unit are journaled together or not at all.
             retry = True
             decision = decision.decision
         if isinstance(decision, Drop):
-            dropped.append(Dropped(row["id"], decision.reason, decision.detail, row))
+            dropped.append(Dropped(row["id"], decision.reason, decision.detail, row, position))
         else:
             kept.append(decision)
     return Result(from_rows(kept, schema), dropped, retry)

@@ -204,15 +204,15 @@ def _run(
     rows = validation.usable_rows(stage, config, job, tables.inputs)
     if rows_of_shards is None:
         rows = trial.try_first_row(stage, config, rows)
-    schema = stage.schema(config, job.schema)
+    job.output_schema = stage.schema(config, job.schema)
     dropped_schema = dropped.schema_of(job.schema, stage.learned(config))
     with _dropped_table(job, tables.dropped, dropped_schema):
         if stage.RESUMES and tables.file is not None:
-            job.journal = stack.enter_context(_journal(schema, job, tables))
+            job.journal = stack.enter_context(_journal(job, tables))
         made = rows_of_shards(job) if rows_of_shards else stage.run(config, rows, job)
         if job.whole is None:  # of a shard, the command that joins the shards reports
             made = stage.report(config, made, job)
-        rows_out = _write(made, schema, tables, job)
+        rows_out = _write(made, tables, job)
     if job.journal is not None:
         job.journal.remove()
     # After the output has appeared: a kill before that leaves all that the same command resumes from.
@@ -290,11 +290,11 @@ def note_path(output: str) -> Path:
 
 
 @contextlib.contextmanager
-def _journal(schema: pa.Schema, job: Job, tables: Tables) -> Iterator[Journal]:
+def _journal(job: Job, tables: Tables) -> Iterator[Journal]:
     path = _journal_path(tables)
     if tables.restart:
         _remove_unfinished(tables)
-    journal = Journal.open(path, schema, {"stage": job.stage, "version": __version__, **job.settings})
+    journal = Journal.open(path, job.output_schema, {"stage": job.stage, "version": __version__, **job.settings})
     try:
         yield journal
     finally:
@@ -379,7 +379,7 @@ def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:
     return seal.pack(fingerprint(link.config)) == seal.pack(fingerprint(job.settings))
 
 
-def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
+def _write(rows: Rows, tables: Tables, job: Job) -> int:
     """Write all rows; the table of dropped rows is complete before the output appears."""
     if tables.output is None:
         count: int = sum(batch.num_rows for batch in rows)
@@ -392,6 +392,7 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
     head = seal.pack({"config": settings, "stage": made.stage, "version": made.version})
     # The next command of a pipe gets rows as they come; a file has the same bytes however its rows came.
     batches = rows if stream.is_stream(tables.output) else table.rechunk(rows)
+    schema = job.output_schema
     with contextlib.closing(rows), table.write(tables.output, schema, head, tables.format) as sink:  # type: ignore[type-var]
         for batch in batches:
             count += batch.num_rows

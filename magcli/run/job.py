@@ -104,10 +104,11 @@ class Job:
 
     ``settings`` is the configuration as the history records it. ``total`` is the number of input rows if known.
     ``journal`` holds what an interrupted run finished; None if the output is a pipe or the stage does not resume by
-    row. ``schema`` has the columns of the input after validation. ``facts`` are times and rates, written to a side
-    file, never into the output. ``joined`` is the history of a table that is joined from shards, in place of this
-    run's own. ``chosen`` is what options left to ``auto`` resolved to; the history records it. ``tally`` has what a
-    stage reports at its end and what does not follow from its rows. ``whole`` is the run that a shard is part of.
+    row. ``schema`` has the columns of the input after validation, ``output_schema`` those of the output. ``facts`` are
+    times and rates, written to a side file, never into the output. ``joined`` is the history of a table that is joined
+    from shards, in place of this run's own. ``chosen`` is what options left to ``auto`` resolved to; the history
+    records it. ``tally`` has what a stage reports at its end and what does not follow from its rows. ``whole`` is the
+    run that a shard is part of.
     """
 
     stage: str
@@ -117,7 +118,8 @@ class Job:
     inputs: "CountedInputs | None" = None
     total: int | None = None
     journal: Journal | None = None
-    schema: pa.Schema | None = None
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    output_schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     facts: dict[str, Any] = field(default_factory=dict)
     joined: manifest.Chain | None = None
     restart: bool = False

@@ -113,7 +113,7 @@ class Journal:
 
     def put(self, key: str, result: Result) -> None:
         """Record a finished unit."""
-        dropped = [[row.id, row.reason, row.detail] for row in result.dropped]
+        dropped = [[row.id, row.reason, row.detail, row.position] for row in result.dropped]
         head = json.dumps({"key": key, "dropped": dropped}, default=str).encode() + b"\n"
         start = self.file.seek(0, os.SEEK_END)
         length = self._append(head + result.rows.serialize().to_pybytes())
@@ -127,7 +127,9 @@ class Journal:
         # Without moving the position, at which records are appended.
         payload = os.pread(self.file.fileno(), length, start)
         line, _, serialized = payload.partition(b"\n")
-        dropped = [Dropped(*fields) for fields in json.loads(line)["dropped"]]
+        dropped = []
+        for id, reason, detail, position in json.loads(line)["dropped"]:
+            dropped.append(Dropped(id, reason, detail, position=position))
         rows = pa.ipc.read_record_batch(pa.py_buffer(serialized), self.schema)
         return Result(rows, dropped)
 

@@ -21,13 +21,14 @@ class Named:
 class Dropped(NamedTuple):
     """A dropped row: its id, the reason, what else the stage knows about it, in JSON types, and the row.
 
-    A journal does not store the row, which is one of the unit's.
+    A journal does not store the row, but its position in the unit: ids may repeat.
     """
 
     id: str
     reason: str
     detail: Mapping[str, Any] = {}
     row: Mapping[str, Any] = {}
+    position: int = 0
 
 
 class Result(NamedTuple):

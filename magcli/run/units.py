@@ -83,12 +83,7 @@ def with_rows(result: Result, part: pa.RecordBatch) -> Result:
     if not result.dropped:
         return result
     rows = to_rows(part)
-    # Rows of a unit may have no ids; the only row of one is surely the dropped one.
-    only = rows[0] if len(rows) == 1 else {}
-    dropped = []
-    for dropped_row in result.dropped:
-        row = next((row for row in rows if row.get("id") == dropped_row.id), only)
-        dropped.append(dropped_row._replace(row=row))
+    dropped = [dropped_row._replace(row=rows[dropped_row.position]) for dropped_row in result.dropped]
     return result._replace(dropped=dropped)
 
 

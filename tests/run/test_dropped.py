@@ -3,6 +3,7 @@
 import datetime
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,8 @@ from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.run import outcome
 from magcli.run.dropped import DroppedTable, schema_of
+from magcli.run.each_row import Decision, Drop, each_row
+from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal
 from magcli.run.types import Dropped, Result
 from magcli.run.units import with_rows
@@ -80,11 +83,30 @@ def test_the_rows_of_a_resumed_unit_come_from_the_input(tmp_path: Path) -> None:
     part = pa.RecordBatch.from_pylist(HARD)
     journal = Journal.open(tmp_path / "j", part.schema, {})
     empty = part.slice(0, 0)
-    journal.put("k", Result(empty, [Dropped("p1", "too-hard", {"pass_rate": 0.0}, HARD[1])]))
+    journal.put("k", Result(empty, [Dropped("p1", "too-hard", {"pass_rate": 0.0}, HARD[1], 1)]))
     assert journal.path.stat().st_size < 2000
     (dropped,) = with_rows(journal.get("k"), part).dropped
-    assert dropped == Dropped("p1", "too-hard", {"pass_rate": 0.0}, HARD[1])
+    assert dropped == Dropped("p1", "too-hard", {"pass_rate": 0.0}, HARD[1], 1)
     journal.close()
+
+
+def test_dropped_rows_of_a_resumed_stage_are_their_own_where_ids_repeat(tmp_path: Path) -> None:
+    """Of rows with one id the second and the third are dropped."""
+    part = pa.RecordBatch.from_pylist([{"id": "p", "n": number} for number in range(3)])
+
+    async def keep_first(row: dict[str, Any]) -> Decision:
+        return row if row["n"] == 0 else Drop("late")
+
+    for _ in range(2):  # the second time from the journal
+        journal = Journal.open(tmp_path / "j", part.schema, {})
+        table = DroppedTable(str(tmp_path / "d.arrow"), schema_of(part.schema, pa.schema([])), "stage")
+        job = Job("stage", Console(quiet=True), Drops(keep=True), journal=journal, output_schema=part.schema)
+        with table as job.drops.table:
+            (kept,) = each_row(job, iter([part]), keep_first, size=3)
+            table.finish(())
+        journal.close()
+        assert kept.column("n").to_pylist() == [0]
+        assert [row["n"] for row in rows_of(tmp_path / "d.arrow")] == [1, 2]
 
 
 def test_a_format_that_cannot_hold_the_rows_is_refused_before_the_work(tmp_path: Path) -> None:

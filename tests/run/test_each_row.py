@@ -19,7 +19,7 @@ def table(*numbers: int) -> pa.RecordBatch:
 
 
 def new_job(journal: Journal | None = None) -> Job:
-    return Job("stage", Console(quiet=True), Drops(keep=True), journal=journal, schema=SCHEMA)
+    return Job("stage", Console(quiet=True), Drops(keep=True), journal=journal, output_schema=SCHEMA)
 
 
 def numbers_of(batches: list[pa.RecordBatch]) -> list[int]:
@@ -74,5 +74,7 @@ def test_the_schema_of_the_output_may_have_more_columns() -> None:
     async def double(row: dict[str, Any]) -> Decision:
         return {**row, "double": 2 * row["n"]}
 
-    (batch,) = each_row(new_job(), iter([table(4)]), double, schema=more)
+    job = new_job()
+    job.output_schema = more
+    (batch,) = each_row(job, iter([table(4)]), double)
     assert batch.to_pylist() == [{"id": "row 4", "n": 4, "double": 8}]

@@ -79,7 +79,6 @@ def settings(config: Config) -> dict[str, Any]:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Measure and grade each rollout, then compare them, and write the page."""
-    assert job.schema is not None
     assert job.inputs is not None
     dump = dump_of(job.schema, job.inputs, config.rewards)
     if dump.said:

@@ -138,14 +138,12 @@ def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool
 
 def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows that the rules keep, or the model if they are uncertain."""
-    assert job.schema is not None
-    out = schema(config, job.schema)
     generator = engines.open_engine(config, job) if config.model else None
 
     async def decide(row: dict[str, Any]) -> dict[str, Any] | Drop:
         cleaned = await decision_on(row)
         if isinstance(cleaned, Kept):
-            return {**row, **_solution_of(row, out), **cleaned._asdict()}
+            return {**row, **_solution_of(row, job.output_schema), **cleaned._asdict()}
         return Drop(cleaned.reason, detail=cleaned.detail)
 
     async def decision_on(row: dict[str, Any]) -> Decision:
@@ -165,7 +163,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     size, window = UNIT, 1
     if generator:  # every row is a unit, so that many questions are asked at once
         size, window = 1, 2 * config.num_slots
-    yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
+    yield from each_row(job, rows, decide, close=close, size=size, window=window, unit="problems")
 
 
 def _solution_of(row: dict[str, Any], schema: pa.Schema) -> dict[str, str]:
@@ -229,13 +227,12 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows without duplicates, in their order."""
-    assert job.schema is not None
     # The verifier takes what a policy writes first, so it may say other things about two ground truths exchanged.
     index = StatementIndex(lambda one, other: equal(one, other) or equal(other, one))
     before: Counter[str] = Counter()
     reworded: Counter[str] = Counter()
     # Which rows are duplicates is known only after the last one, so they wait on the disk.
-    with closing(SpilledBatches(schema(config, job.schema))) as spilled:
+    with closing(SpilledBatches(job.output_schema)) as spilled:
         for batch in rows:
             spilled.add(batch)
             # How many rows each source had, to tell what share of it is lost.

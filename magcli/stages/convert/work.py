@@ -104,7 +104,6 @@ def _kept(config: Config, schema: pa.Schema) -> Sequence[str]:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Choose and order the rows, then their columns."""
-    assert job.schema is not None
     row_schema = _row_schema(config, job.schema)
     if config.explode:
         rows = _exploded(config.explode, rows, row_schema, job)

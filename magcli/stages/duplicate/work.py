@@ -60,8 +60,6 @@ def _with_feeds(type: pa.DataType) -> pa.DataType:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Duplicate code problems."""
-    assert job.schema is not None
-    out = schema(config, job.schema)
     with job.console.progress(job.total, "problems", "duplicate") as bar:
         for batch in rows:
             outputs = []
@@ -74,7 +72,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 else:
                     outputs += [{**variant, "duplicate": outcome} for variant in variants]
             bar.advance(batch.num_rows)
-            yield from_rows(outputs, out)
+            yield from_rows(outputs, job.output_schema)
 
 
 def report(config: Config, rows: Rows, job: Job) -> Rows:

@@ -140,7 +140,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             job.console.say(f"{task.name}: {task.note}", event="note", suite=task.name, note=task.note)
     job.facts[COMPLETIONS] = digests({task.name: task.table for task in tasks if task.table})
     metrics_rows = [_row(suite, estimate) for suite, estimate in estimates]
-    yield pa.RecordBatch.from_pylist(metrics_rows, schema(config, pa.schema([])))
+    yield pa.RecordBatch.from_pylist(metrics_rows, job.output_schema)
     suite_tasks.clear_journals([*tasks, *earlier])  # only once the metrics are written
 
 

@@ -77,7 +77,7 @@ def _replay(config: Config, rows: Rows, job: Job) -> Rows:
                 prepared = _prepared(config, row)
                 runs = [] if isinstance(prepared, Unusable) else replay.runs(row["id"], prepared.digest)
                 decision = _decided(config, row, prepared, runs)
-                result = result_of([row], [decision], schema(config, batch.schema))
+                result = result_of([row], [decision], job.output_schema)
                 for dropped in result.dropped:
                     job.drops.add(dropped)
                 yield result.rows
@@ -125,9 +125,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
 
     with _open_matrix(config, box.level, job) as matrix:
         source = recorded() if matrix else rows
-        assert job.schema is not None
-        out = schema(config, job.schema)
-        yield from each_row(job, source, decide, schema=out, close=close, window=config.workers, unit="problems")
+        yield from each_row(job, source, decide, close=close, window=config.workers, unit="problems")
         if matrix:
             # In the order of the table, whatever finished first.
             matrix.finish(problems, job.history)

@@ -73,7 +73,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _judged_by_run(config: Config, rows: Rows, job: Job) -> Rows:
     """The problems by the rewards that a run's policy got for them."""
     assert config.from_ is not None
-    assert job.schema is not None
     rewards_of_run = Rewards(config.from_, config.samples)
     grader = graders.open_grader(config)
 
@@ -84,9 +83,7 @@ def _judged_by_run(config: Config, rows: Rows, job: Job) -> Rows:
             return row
         return _decision(row, *await DifficultyJudge(config, grader, row).judge(rewards))
 
-    yield from each_row(
-        job, rows, decide, schema=schema(config, job.schema), close=grader.close, window=8, unit="problems"
-    )
+    yield from each_row(job, rows, decide, close=grader.close, window=8, unit="problems")
 
 
 def _decision(row: dict[str, Any], summary: Summary | None, judgement: str) -> Decision:
@@ -110,7 +107,6 @@ def _sampled_in(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | N
     spent = SamplingCost()
     grader = graders.open_grader(config, environment=config.environment)
     rule = RewardRule(use_language=False, thoughts=generator.thoughts)
-    assert job.schema is not None
 
     async def decide(row: dict[str, Any]) -> Decision:
         grader.check(row)
@@ -133,7 +129,6 @@ def _sampled_in(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | N
         job,
         rows,
         decide,
-        schema=schema(config, job.schema),
         close=close,
         window=_window(config),
         unit="problems",

@@ -57,18 +57,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _sampled(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | None) -> Rows:
     generator = engines.open_engine(config, job)
     plan = engines.sampling_plan(config, generator.thoughts, episodes)
-    assert job.schema is not None
-    columns = schema(config, job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
         (row,) = to_rows(part)
         try:
             samples = await sample_problem(generator, row, plan)
         except PromptRefused as error:
-            return result_of([row], [Drop(error.reason, error=str(error))], columns)
+            return result_of([row], [Drop(error.reason, error=str(error))], job.output_schema)
         for sample in samples:
             if sample.reward and not sample.reward.trainable:  # the first failure speaks for the problem
-                return result_of([row], [Drop("environment-error", error=sample.reward.detail)], columns)
+                return result_of([row], [Drop("environment-error", error=sample.reward.detail)], job.output_schema)
         # A row for each sample, in their order.
         repeated = repeat_rows(part, config.samples)
         return Result(with_columns(repeated, completion_columns(samples)))

@@ -98,7 +98,6 @@ def _graded_rows(
     verdict: Callable[[Mapping[str, Any]], Awaitable[Reward]],
 ) -> Rows:
     """The rows with their verdicts."""
-    assert job.schema is not None
     size = unit_size(job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:

@@ -96,9 +96,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     window = config.workers
     if config.model:  # the model writes for others while programs run
         window += math.ceil(config.num_slots / config.programs)
-    assert job.schema is not None
-    out = schema(config, job.schema)
-    yield from each_row(job, rows, decide, schema=out, close=close, window=window, unit="problems")
+    yield from each_row(job, rows, decide, close=close, window=window, unit="problems")
 
 
 def report(config: Config, rows: Rows, job: Job) -> Rows:

@@ -155,8 +155,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 # Called again with the same inputs when ranks are lost.
                 train_once = _train if config.replay is None else train_replay
                 trainers.again_when_lost("rl", partial(train_once, inputs), folder, job.console)
-        assert job.schema is not None
-        yield from _rollouts(schema(config, job.schema), pools, folder)
+        yield from _rollouts(job.output_schema, pools, folder)
 
 
 def _keep_finished(folder: RunDir, log_lines: LogLines, job: Job) -> None:

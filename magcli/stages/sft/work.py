@@ -94,7 +94,6 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
     trainers.check_room("sft", config, job.console)
     model = previews.open_readable(config, job)
-    assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
     if model is None:  # it is not on this machine: only the columns can be checked
         _require_traces(job.schema, where)
@@ -133,7 +132,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     # A resumed run renders its prompts with the date of its start.
     model = templates.with_date(opened, job, [], system=config.system, date=earlier)
     forms.record(model.thoughts, job, [])
-    assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
     examples = list(_examples(config, model, rows, job.schema, job, where))
     if config.show_mask:
@@ -162,7 +160,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             trainers.again_when_lost("sft", train, folder, job.console)
         # Read back from the folder, with the steps of earlier processes.
         lines = [{name: line.get(name) for name in ("step", *METRICS)} for line in folder.metrics()]
-    yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
+    yield pa.RecordBatch.from_pylist(lines, job.output_schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ def head(config: Config) -> int:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Print the rows, counts, history or digest; only to show the first rows, the table is not read to its end."""
-    assert job.schema is not None
     schema = job.schema
     if num_read := head(config):
         # Read to its end, as what writes it would fail on a closed pipe.

@@ -31,7 +31,6 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Pass on the training rows, and write the others; the two counts are reported at the end."""
     assert config.held_out is not None
-    assert job.schema is not None
     num_rows: Counter[bool] = Counter()
     with table.write(str(config.held_out), job.schema, seal.pack({"stage": job.stage})) as sink:
         for batch in rows:

@@ -76,8 +76,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.from_:
         rows = _with_texts_of(config, config.from_, rows, choice, job)
     generator = engines.open_engine(config, job) if config.model else None
-    assert job.schema is not None
-    out = schema(config, job.schema)
 
     async def decide(row: dict[str, Any]) -> dict[str, Any]:
         changed = await _translate(config, row, choice, generator)
@@ -94,7 +92,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         job,
         _count_translated(rows, job),
         decide,
-        schema=out,
         close=close,
         size=size,
         window=2 * config.num_slots,
