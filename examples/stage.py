@@ -19,7 +19,7 @@ RESUMES = True
 class Config:
     """Options of `magcli short`."""
 
-    words: int = opt(20, "Maximum number of words of a statement.")
+    words: int = opt(20, "Maximum number of words of a statement.", gt=0)
 
 
 def reads(config: Config) -> tuple[str, ...]:

@@ -26,12 +26,12 @@ def require_models(config: Any, options: Sequence[str], made: Sequence[Path]) ->
 
 
 def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
-    """For --dry-run: forecast the command, or try it on its first rows."""
+    """For --dry-run: forecast the command, or preview it on its tables."""
     reads_table = _reads_table(stage, config, inputs)
     # Stages with a table forecast in their preview, which knows its rows.
     if stage.INPUTS and not reads_table and stage.forecast is not None:
         stage.forecast(config, console)
-    if reads_table and (stage.preview is not None or stage.trial(config) is not None):
+    if reads_table:
         dry_run.try_command(stage, config, inputs, console)
 
 

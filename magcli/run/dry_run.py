@@ -6,14 +6,13 @@ from typing import Any
 
 from magcli.console import Console
 from magcli.data import table
-from magcli.errors import MagError
 from magcli.run import layout, trial, validation
 from magcli.run.job import Drops, Job
 from magcli.run.stage import Stage
 
 
 def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
-    """Open a command's tables and preview the stage; a stage without a preview tries only the user's functions.
+    """Read a command's tables and preview the stage.
 
     Stdin and tables that are not there, which earlier commands of a pipeline may still make, are not read; without
     tables only the stage's forecast is made.
@@ -26,36 +25,15 @@ def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Conso
         stage.forecast(config, console)
     if not inputs:
         return
-    if stage.preview is None:
-        if not absent:
-            _try_functions(stage, config, inputs)
-    elif absent:
+    if absent:
         names = ", ".join("stdin" if name == "-" else name for name in absent)
         console.say(f"{stage.name}: dry run: no row was checked: {names} cannot be read yet", event="not-checked")
     else:
         _preview(stage, config, inputs, console)
 
 
-def _try_functions(stage: Stage, config: Any, inputs: Sequence[str]) -> None:
-    """Try the user's functions on the first row; a table that cannot be read is left out."""
-    if stage.trial(config) is None:
-        return
-    # What there is to say about the rows is said by the command itself.
-    job = Job(stage.name, Console(quiet=True), Drops(keep=False))
-    try:
-        source = table.read(inputs[0], table.ignore)
-        job.inputs = layout.joined(stage, config, [source])
-        rows = validation.usable_rows(stage, config, job, inputs[:1])
-        first = next((batch for batch in rows if batch.num_rows), None)
-    except MagError:
-        return
-    if first is not None:
-        trial.try_first_row(stage, config, iter([first]))
-
-
 def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
     """Read all rows of the tables as the stage would, and say how many are usable."""
-    assert stage.preview is not None
     job = Job(stage.name, console, Drops(keep=False))
     sources = [table.read(name, job.drops.unread) for name in inputs]
     job.inputs = layout.joined(stage, config, sources)

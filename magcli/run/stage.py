@@ -37,6 +37,10 @@ def _unreported(_config: Any, rows: Rows, _job: Job) -> Rows:
     return rows
 
 
+def _count_rows(_config: Any, rows: Rows, _job: Job) -> int:
+    return sum(batch.num_rows for batch in rows)
+
+
 def _not_loaded(_config: Any, _rows: Rows, _job: Job) -> Rows:
     raise RuntimeError("with_work was not called")
 
@@ -65,7 +69,7 @@ class Stage:
     learned: Callable[[Any], pa.Schema] = _no_columns
     report: Callable[[Any, Rows, Job], Rows] = _unreported
     choose: Callable[[Any, Rows, Job], None] | None = None
-    preview: Callable[[Any, Rows, Job], int] | None = None
+    preview: Callable[[Any, Rows, Job], int] = _count_rows
     forecast: Callable[[Any, Console], None] | None = None
     FIRST: Sequence[str] = ()
     IN_RECIPE: Sequence[str] = ()

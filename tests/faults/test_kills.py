@@ -56,6 +56,17 @@ def grading(completions: Path):
     return lambda place: ["grade", completions, "-o", place / "out.jsonl"]
 
 
+def cleaning(problems: Path):
+    """Rows that share ids, most of them dropped."""
+    rows = []
+    for number in range(20_000):
+        prompt = f"Prove that {number} is a number." if number % 3 else f"What is {number}+1?"
+        rows.append({"id": f"p{number % 500}", "prompt": prompt, "answer": str(number + 1)})
+    place = problems.with_name("repeated.jsonl")
+    place.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return lambda folder: ["clean-math", place, "-o", folder / "out.arrow", "--dropped", folder / "dropped.jsonl"]
+
+
 def check(stories: list[kills.Story], least: int) -> None:
     assert sum(story.kills for story in stories) >= least
     print("units recorded after each kill:", [story.progress for story in stories])
@@ -74,13 +85,14 @@ def test_grade_survives_five_kills(completions: Path, tmp_path: Path) -> None:
 
 @pytest.mark.faults
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("stage", ["generate", "filter-math", "grade"])
-def test_every_stage_survives_fifty_kills(
+@pytest.mark.parametrize("stage", ["generate", "filter-math", "clean-math", "grade"])
+def test_a_stage_survives_fifty_kills(
     problems: Path, completions: Path, tiny_model_dir: Path, tmp_path: Path, stage: str
 ) -> None:
     command, outputs = {
         "generate": (generating(problems, tiny_model_dir), ["out.arrow", "dropped.jsonl"]),
         "filter-math": (filtering(problems, tiny_model_dir), ["out.parquet", "dropped.arrow"]),
+        "clean-math": (cleaning(problems), ["out.arrow", "dropped.jsonl"]),
         "grade": (grading(completions), ["out.jsonl"]),
     }[stage]
     check(kills.survive(command, outputs, tmp_path, kills=50, seed=kills.fresh_seed()), 50)

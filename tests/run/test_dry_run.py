@@ -44,7 +44,8 @@ def dry_run(tmp_path, capsys):
     def run(stage, *inputs, **options):
         before = sorted(tmp_path.rglob("*"))
         options |= {"run": tmp_path / "run"} if stage in ("sft", "rl") else {}
-        call_stage(stage, *inputs, dry_run=True, quiet=False, json_events=True, system="none", **options)
+        options |= {} if stage in RULES else {"system": "none"}
+        call_stage(stage, *inputs, dry_run=True, quiet=False, json_events=True, **options)
         assert sorted(tmp_path.rglob("*")) == before
         printed = capsys.readouterr()
         assert json.loads(printed.out)["stage"] == stage
@@ -54,6 +55,8 @@ def dry_run(tmp_path, capsys):
     return run
 
 
+RULES = ("clean-math", "duplicate")
+"""Stages without a model."""
 UNREADABLE = {"broken-json": 1, "empty-prompt": 1}
 DROPPED = {
     "generate": {**UNREADABLE, "prompt-too-long": 1},
@@ -140,6 +143,16 @@ def test_a_table_without_the_columns_is_an_error_as_in_the_run(dry_run, bare, tm
     table.write_text('{"riddle": "a"}\n')
     with pytest.raises(DataError, match="lacks column"):
         dry_run("rl", table, model=str(bare))
+
+
+def test_stages_without_a_preview_of_their_own_check_their_columns(dry_run, problems, tmp_path):
+    (event,) = dry_run("clean-math", problems)
+    assert (event["usable"], event["dropped"]) == (3, UNREADABLE)
+    table = tmp_path / "riddles.jsonl"
+    table.write_text('{"riddle": "a"}\n')
+    for stage in RULES:
+        with pytest.raises(DataError, match=f"{stage}: .* lacks column"):
+            dry_run(stage, table)
 
 
 def test_the_band_of_a_stage_is_checked(dry_run, problems, bare, tmp_path):

@@ -169,6 +169,16 @@ def test_rows_without_an_id_get_one_from_their_content(tmp_path: Path) -> None:
     assert [row["id"] for row in rows_of(tmp_path / "out.arrow")] == first
 
 
+def test_rows_without_prompt_and_answer_get_an_id_from_all_columns(tmp_path: Path) -> None:
+    rows = [{"completion": "a"}, {"completion": "b"}, {"id": "c", "completion": "b"}, {"completion": "b"}]
+    through(rows, tmp_path, ("id", "completion"))
+    ids = [row["id"] for row in rows_of(tmp_path / "out.arrow")]
+    assert len(set(ids)) == 3
+    assert ids[2:] == ["c", ids[1]]
+    through(rows, tmp_path, ("id", "completion"), restart=True)
+    assert [row["id"] for row in rows_of(tmp_path / "out.arrow")] == ids
+
+
 def test_inputs_of_different_columns_are_one_table(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1", "x": 1}\n')
     (tmp_path / "b.jsonl").write_text('{"id": "2", "x": 0.5, "y": {}}\n{"id": "3", "y": "z", "x": 1}\n')
