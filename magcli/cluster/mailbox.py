@@ -18,8 +18,8 @@ import ray
 
 from magcli.cluster.errors import MemberLost, NodeLost
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.tasks import end_all
 from magcli.cluster.types import WAITING_SECONDS, ProcessKind, Resources, Surroundings
+from magcli.run.tasks import end_all
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster

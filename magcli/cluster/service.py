@@ -32,9 +32,9 @@ from magcli.cluster.mailbox import (
     placed,
 )
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.tasks import end_all
 from magcli.cluster.types import ProcessKind, Surroundings
 from magcli.errors import EnvironmentFault, MagError, first_line
+from magcli.run.tasks import end_all
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster

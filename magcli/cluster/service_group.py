@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.service import OpenServer, Service, ServiceClient
-from magcli.cluster.tasks import run_all
 from magcli.cluster.types import Demand, ProcessKind
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
+from magcli.run.tasks import run_all
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster

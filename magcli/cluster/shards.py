@@ -20,9 +20,9 @@ from magcli.cluster.mailbox import Outbox, end_actor
 from magcli.cluster.ray_errors import as_magcli_error
 from magcli.cluster.runtime import Cluster
 from magcli.cluster.service import enter
-from magcli.cluster.tasks import end_all, run_all
 from magcli.cluster.types import Demand, Resources, Surroundings
 from magcli.errors import EnvironmentFault
+from magcli.run.tasks import end_all, run_all
 
 MAX_LOSSES = 3
 """How many processes in a row may be lost with a shard without having said that they got on."""

@@ -23,7 +23,6 @@ from typing import Any
 
 import httpx
 
-from magcli.cluster.tasks import run_all
 from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLong
 from magcli.generate.replies import (
     BrokenReply,
@@ -41,6 +40,7 @@ from magcli.generate.types import Completion, Finish, Message, Sampling
 from magcli.model.chat.messages import THOUGHTS
 from magcli.model.chat.thoughts import ThoughtForm
 from magcli.model.model import Model
+from magcli.run.tasks import run_all
 
 COMPLETIONS = "/chat/completions"
 

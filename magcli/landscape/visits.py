@@ -17,8 +17,8 @@ import pyarrow as pa
 from magcli.data.schema import COMPLETION, REWARD
 from magcli.landscape.surface import Array, near_best_and_path, refinement_points
 from magcli.run.journal import Journal
+from magcli.run.tasks import end_all
 from magcli.run.types import Result
-from magcli.run.units import cancel_all
 
 VISIT = pa.schema(
     [
@@ -142,7 +142,7 @@ async def _all_rows(measure: Measure, visits: Sequence[Visit], at_once: int) -> 
     try:
         return await asyncio.gather(*tasks)
     finally:
-        await cancel_all(tasks)
+        await end_all(tasks)
 
 
 def merge_samples(*parts: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from magcli.choices import DiverseBy
-from magcli.cluster.tasks import end_all
 from magcli.environments.episodes import Episodes, graded
 from magcli.generate.types import Message, Rollout, RolloutEngine, Sampling, sample_seed
 from magcli.model.chat.prompts import completion_text, prompt_tokens, to_messages
 from magcli.model.chat.thoughts import ThoughtForm
 from magcli.rl.algorithm import drop_reason_of
 from magcli.rl.types import Group, StageSettings
+from magcli.run.tasks import end_all
 from magcli.verify.grader import CompletionGrader
 from magcli.verify.reward import Reward, RewardRule
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from magcli.cluster.tasks import end_all
 from magcli.errors import Stopped
 from magcli.generate.types import Rollout
 from magcli.rl.admission import Admission
@@ -22,6 +21,7 @@ from magcli.rl.store import RolloutStore
 from magcli.rl.training_stages import TrainingStages
 from magcli.rl.types import Batch, Group, StageSettings
 from magcli.rl.utilization import SlotState, TrainerState, Utilization
+from magcli.run.tasks import end_all
 from magcli.verify.types import UNGRADED
 
 

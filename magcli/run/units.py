@@ -23,6 +23,7 @@ from magcli.data.table import rechunk
 from magcli.data.values import to_rows
 from magcli.run.job import Job
 from magcli.run.shutdown import handle_once
+from magcli.run.tasks import end_all
 from magcli.run.types import Result
 
 T = TypeVar("T")
@@ -272,14 +273,7 @@ async def in_order(
             else:
                 return
     finally:
-        await cancel_all(waiting)
-
-
-async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait until all have ended; what they raise is dropped."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(waiting)
 
 
 async def _first_of(running: Collection[asyncio.Task[T]], arrival: Coroutine[Any, Any, None]) -> None:

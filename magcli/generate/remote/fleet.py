@@ -15,7 +15,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.tasks import end_all
 from magcli.cluster.types import Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
@@ -27,6 +26,7 @@ from magcli.generate.weights.digest import check_arrival, digests
 from magcli.generate.weights.matching import names_in, shared, sweep
 from magcli.generate.weights.packed import pack
 from magcli.generate.weights.rank_transfer import RankSource, Sent, plan_for
+from magcli.run.tasks import end_all
 from magcli.run.units import in_daemon_thread
 
 if TYPE_CHECKING:

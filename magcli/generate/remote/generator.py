@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.mailbox import Member
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.tasks import end_all
 from magcli.cluster.types import ProcessKind, Resources, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.remote.endpoint import open_endpoint
@@ -33,6 +32,7 @@ from magcli.generate.vllm.transfer import Broadcast
 from magcli.generate.weights.digest import WeightsFault, renamed
 from magcli.generate.weights.matching import shared
 from magcli.generate.weights.rank_transfer import Meeting, RankLink, WeightPlan
+from magcli.run.tasks import end_all
 
 if TYPE_CHECKING:
     from magcli.generate.vllm.transfer import RunStep

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from magcli.cluster.tasks import end_all
 from magcli.errors import MagError
 from magcli.generate import dispatch
 from magcli.generate.remote.wire import Spec
@@ -25,6 +24,7 @@ from magcli.generate.types import (
 from magcli.generate.weights.gloo import GlooGroup
 from magcli.model import exhausted
 from magcli.model.chat.prompts import completion_text, prompt_tokens
+from magcli.run.tasks import end_all
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -20,7 +20,6 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from magcli.cluster.tasks import end_all
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.generate import dispatch
 from magcli.generate.remote.wire import Spec
@@ -41,6 +40,7 @@ from magcli.generate.vllm.sleep import fall_asleep, wake_for_weights, wake_to_sa
 from magcli.generate.vllm.start import VllmProcess, cause_in, log_of
 from magcli.generate.vllm.transfer import Sender, arrived_digests, run_step
 from magcli.model.chat.prompts import completion_text, prompt_tokens
+from magcli.run.tasks import end_all
 
 if TYPE_CHECKING:
     import torch

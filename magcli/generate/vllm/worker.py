@@ -24,7 +24,6 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from magcli.cluster.tasks import in_thread
 from magcli.generate.types import Digests, Weights
 from magcli.generate.vllm.adapter import ID as ADAPTER_ID
 from magcli.generate.vllm.adapter import adapter_request
@@ -35,6 +34,7 @@ from magcli.generate.weights.gloo import GlooGroup
 from magcli.generate.weights.matching import WeightFile
 from magcli.generate.weights.packed import PackedWeights, open_handle
 from magcli.model.weights.nested import read_tensors
+from magcli.run.tasks import in_thread
 
 
 def register() -> None:

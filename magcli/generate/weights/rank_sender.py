@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from magcli.cluster.meeting import free_port, joined_store
-from magcli.cluster.tasks import in_thread
 from magcli.errors import first_line
 from magcli.generate.types import Digests
 from magcli.generate.weights.digest import PendingDigests
 from magcli.generate.weights.gloo import TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, own_address
 from magcli.generate.weights.rank_transfer import ADDRESS, GONE, Meeting
+from magcli.run.tasks import in_thread
 
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 0.5

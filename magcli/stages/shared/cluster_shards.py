@@ -150,9 +150,7 @@ def _choose(stage: Stage, config: Any, tables: Tables, job: Job) -> dict[str, st
     # The first rows are read apart, quietly: the shards read them again, and report what they drop.
     peek = replace(job, drops=Drops(keep=False), console=Console(quiet=True), chosen={})
     peek.inputs = harness.open_inputs(stage, config, tables, peek.drops.unread)
-    columns = stage.reads(config) or ()
-    where = ", ".join(tables.inputs)
-    peek.schema, rows = validation.validate_rows(columns, peek.inputs.schema, peek.inputs.rows(), peek, where)
+    rows = validation.usable_rows(stage, config, peek, tables.inputs)
     peek.console = job.console
     stage.choose(config, rows, peek)
     return {**notes, **peek.chosen}
