@@ -92,14 +92,14 @@ async def train(
             await engine.sleep()
             await run(partial(updates.learn, batch, settings))
             # The new weights, in flight: running sequences keep their KV cache and continue with them.
-            scheduler.trainer_turns_to("weights")
-            delivered = await deliver(trainer, engine, run)
-            scheduler.update_finished()
-            delivered |= await probe(trainer, engine, batch.trained, settings, run)
+            with scheduler.trainer_in("weights"):
+                delivered = await deliver(trainer, engine, run)
+                scheduler.update_finished()
+                delivered |= await probe(trainer, engine, batch.trained, settings, run)
             # The line of metrics, checkpoint and evaluation, as far as they are due.
-            scheduler.trainer_turns_to("saving")
-            line = updates.record(delivered)
-            await run(updates.save_due)
+            with scheduler.trainer_in("saving"):
+                line = updates.record(delivered)
+                await run(updates.save_due)
             await evaluate(trainer.done)
             monitor.update(line)
             check_update(delivered, checkpointing.lines)
@@ -213,8 +213,8 @@ async def evaluate_due(
     """Evaluate the weights of an update, which the engines have, if it is due and was not done before."""
     if measure is None or not checkpointing.lacks_evaluation(step):
         return
-    scheduler.trainer_turns_to("evaluation")
-    values = await measure()
+    with scheduler.trainer_in("evaluation"):
+        values = await measure()
     checkpointing.record_evaluation(step, values)
     monitor.evaluation(step, values)
 

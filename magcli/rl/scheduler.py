@@ -7,7 +7,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from magcli.errors import Stopped
@@ -132,15 +133,14 @@ class RolloutScheduler:
         self.stage = stage
         self.admission.batch = self.settings.batch_groups
         self.sampler.engine.set_concurrency(self._concurrency)
-        self.trainer_turns_to(self.admission.waits_for())
-        if self.synchronous:
-            trained = await self._collect_synchronous()
-        else:
-            trained = await self._collect_asynchronous()
+        with self.trainer_in(self.admission.waits_for()):
+            if self.synchronous:
+                trained = await self._collect_synchronous()
+            else:
+                trained = await self._collect_asynchronous()
         # In this order the tables of a run do not depend on which group ended first.
         dropped = sorted(self.dropped, key=lambda group: group.number)
         self.dropped = []
-        self.trainer_turns_to("training")
         return Batch(trained, dropped)
 
     def update_finished(self) -> None:
@@ -150,10 +150,16 @@ class RolloutScheduler:
         if not self.synchronous and self.generates_during_updates:
             self._start_admitted()
 
-    def trainer_turns_to(self, state: TrainerState) -> None:
-        """Note for the idle times what the trainer does from now on."""
+    @contextmanager
+    def trainer_in(self, state: TrainerState) -> Iterator[None]:
+        """Note for the idle times what the trainer does or waits for in the block; after it, it trains."""
         self.trainer_state = state
         self._measure()
+        try:
+            yield
+        finally:
+            self.trainer_state = "training"
+            self._measure()
 
     def evaluation_started(self, samples: int) -> None:
         """The engines have more sequences of an evaluation, which only speeds and idle times count."""

@@ -206,8 +206,8 @@ def test_idle_time_has_its_cause(tmp_path):
             batch = await scheduler.next_batch(0)
             scheduler.utilization.metrics(0.0)
             now[0] = 3.0  # the trainer works; the bound of 0 admits no other group
-            scheduler.trainer_turns_to("weights")
-            now[0] = 4.0
+            with scheduler.trainer_in("weights"):
+                now[0] = 4.0
             trained(scheduler, batch)
             waiting = asyncio.create_task(scheduler.next_batch(0))
             for _ in range(20):
