@@ -45,8 +45,27 @@ def test_sft_reports_and_records_what_auto_selects(tiny_model_dir, tmp_path, mon
     machine(monkeypatch, "fp32")
     call_stage("sft", given, model=str(tiny_model_dir), run=tmp_path / "run", output=out, quiet=False, **SFT)
     assert capsys.readouterr().err.count("sft: bf16 no (a test says so)") == 1
-    assert chosen(tmp_path / "run") == {"bf16": "no", "thoughts": "think", "micro_tokens": "8192"}
+    plan = "the run trains in fp32, in micro-batches of up to 8,192 tokens"
+    assert chosen(tmp_path / "run") == {"bf16": "no", "thoughts": "think", "plan": plan}
     assert table.read(str(out)).chain[-1].config["chosen"] == {"bf16": "no", "thoughts": "think"}
+
+
+def test_a_run_says_with_which_plan_it_is_resumed_if_it_had_another(tiny_model_dir, tmp_path, capsys):
+    given, run = lines(tmp_path / "traces.jsonl", TRACES), tmp_path / "run"
+
+    def train(epochs, bf16):
+        options = SFT | {"epochs": epochs, "bf16": bf16}
+        call_stage("sft", given, model=str(tiny_model_dir), run=run, quiet=False, **options)
+        return capsys.readouterr().err
+
+    micro_batches = "in micro-batches of up to 8,192 tokens"
+    assert "another plan" not in train(1, "no")
+    said = train(2, "yes")
+    assert (
+        f"another plan: the run trains in bf16, {micro_batches}; before, the run trains in fp32, {micro_batches}"
+        in said
+    )
+    assert "another plan" not in train(3, "yes")
 
 
 @pytest.fixture

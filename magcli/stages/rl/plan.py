@@ -79,14 +79,14 @@ class RunPlan:
         """The plan in one line."""
         trainer, engines = self.trainer, self.engines
         if self.is_replay:
-            return f"rl: the run {trainer.text()}; it samples nothing"
+            return f"the run {trainer.text()}; it samples nothing"
         where = "on the cluster" if engines.elsewhere else f"on {', '.join(engines.devices)}"
         samples = f"samples by {engines.name} in {engines.dtype} {where}"
         if engines.number:
             samples += f", {engines.number} generators with weights by {engines.transfer}"
         if engines.sleeps:
             samples += ", asleep during updates"
-        return f"rl: the run {trainer.text()}; it {samples}"
+        return f"the run {trainer.text()}; it {samples}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class RunPlan:
 
     def text(self) -> str:
         """The plan in one line."""
-        return f"sft: the run {self.trainer.text()}"
+        return f"the run {self.trainer.text()}"
 
 
 def _trainer(config: Config, model: Model, card: Card, formats: Formats, ranks: int) -> TrainerPlan:

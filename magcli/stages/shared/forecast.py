@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.model.model import Model
     from magcli.plan.forecast import Forecast
-    from magcli.plan.formats import TrainerPlan
     from magcli.run.rundir import RunDir
 
 UNKNOWN_PROMPT = 512
 """Tokens of the longest prompt where no table was read."""
+
+PLAN = "plan"
+"""The name under which a run's folder has its plan."""
 
 CANDIDATES = 8
 """Prompts that are tokenized to find the longest."""
@@ -30,10 +32,6 @@ CANDIDATES = 8
 
 class Planned(Protocol):
     """The plan of a run."""
-
-    @property
-    def trainer(self) -> TrainerPlan:
-        """How each rank trains."""
 
     @property
     def forecast(self) -> Forecast:
@@ -58,13 +56,18 @@ def warn_of_small_shared_memory(weights: int, console: Console) -> None:
 
 
 def check(plan: Planned, folder: RunDir, console: Console) -> None:
-    """Refuse at its start a run that does not fit its GPU; note the size of its micro-batches in its folder.
+    """Refuse at its start a run that does not fit its GPU; note its plan in its folder, and say if it had another one.
 
     Raises:
         EnvironmentFault: it does not fit.
     """
     forecasts.check(plan.forecast, folder.path, console)
-    folder.note("micro_tokens", str(plan.trainer.micro_tokens))
+    text = plan.text()
+    earlier = folder.notes.get(PLAN, text)
+    if earlier != text:
+        stage = plan.forecast.stage
+        console.say(f"{stage}: resumed with another plan: {text}; before, {earlier}", event="plan-changed")
+    folder.note(PLAN, text)
 
 
 def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str | None) -> int:
@@ -96,7 +99,7 @@ def announce(plan_on: Callable[[Machine], Planned], config: Any, model: Model, c
         console.say(f"{stage}: dry run: memory is not checked: {error}", event="not-checked", reason=str(error))
         return
     # The figures are shown even if the run is refused for them.
-    console.say(plan.text(), event="plan")
+    console.say(f"{stage}: {plan.text()}", event="plan")
     forecasts.show(plan.forecast, console)
     forecasts.warn_of_full_disk(plan.forecast, config.run, console)
     forecasts.require(plan.forecast, console)
