@@ -6,6 +6,7 @@ from typing import Any
 
 from magcli.console import Console
 from magcli.data import table
+from magcli.errors import DataError
 from magcli.run import layout, trial, validation
 from magcli.run.job import Drops, Job
 from magcli.run.stage import Stage
@@ -20,16 +21,29 @@ def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Conso
     Raises:
         MagError: what the command itself would end with before its first result.
     """
-    absent = [name for name in inputs if name == "-" or not os.path.exists(name)]
+    names, absent = _found(inputs)
     if (absent or not inputs) and stage.forecast is not None:
         stage.forecast(config, console)
     if not inputs:
         return
     if absent:
-        names = ", ".join("stdin" if name == "-" else name for name in absent)
-        console.say(f"{stage.name}: dry run: no row was checked: {names} cannot be read yet", event="not-checked")
+        text = ", ".join("stdin" if name == "-" else name for name in absent)
+        console.say(f"{stage.name}: dry run: no row was checked: {text} cannot be read yet", event="not-checked")
     else:
-        _preview(stage, config, inputs, console)
+        _preview(stage, config, names, console)
+
+
+def _found(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The tables that are there, and the names for which there is none."""
+    found: list[str] = []
+    absent: list[str] = []
+    for name in inputs:
+        try:
+            found += table.expand([name])
+        except DataError:  # a pattern may match what earlier commands make
+            absent.append(name)
+    absent += [name for name in found if name == "-" or not os.path.exists(name)]
+    return found, absent
 
 
 def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:

@@ -146,8 +146,11 @@ def test_a_table_without_the_columns_is_an_error_as_in_the_run(dry_run, bare, tm
 
 
 def test_stages_without_a_preview_of_their_own_check_their_columns(dry_run, problems, tmp_path):
-    (event,) = dry_run("clean-math", problems)
-    assert (event["usable"], event["dropped"]) == (3, UNREADABLE)
+    for name in (problems, tmp_path / "prob*.jsonl"):
+        (event,) = dry_run("clean-math", name)
+        assert (event["usable"], event["dropped"]) == (3, UNREADABLE)
+    (event,) = dry_run("clean-math", tmp_path / "none*.jsonl")
+    assert event["message"].endswith("none*.jsonl cannot be read yet")
     table = tmp_path / "riddles.jsonl"
     table.write_text('{"riddle": "a"}\n')
     for stage in RULES:
