@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magcli.run.rundir import HELD_OUT, Line, Trained
-from magcli.run.settings import CHOSEN, DIGEST
+from magcli.run.settings import CHOSEN, DIGEST, PLAN
 
 ENDS = ("reward", "correct", "entropy", "length_mean", "loss", "held_out_loss")
 """The metrics of steps of which the end is compared."""
@@ -29,8 +29,8 @@ def options_of(run: Trained) -> dict[str, Any]:
     """The options of a run, what ``auto`` resolved to, and its inputs; without the run's own folder."""
     chosen = run.options.get(CHOSEN, {})
     tables = {"inputs": [f"{table.name} {table.sha256[:8]}".strip() for table in run.inputs]}
-    # Without ``CHOSEN`` as a whole, of which each option is there by itself.
-    return {**run.options, **chosen, **tables, "command": run.stage, CHOSEN: None}
+    # Without ``CHOSEN`` as a whole, of which each option is there by itself, and the plan, which names devices.
+    return {**run.options, **chosen, **tables, "command": run.stage, CHOSEN: None, PLAN: None}
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

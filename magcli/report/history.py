@@ -16,6 +16,7 @@ from magcli.data.schema import DROPPED
 from magcli.report.discovery import Table, rows_of
 from magcli.report.formatting import largest_first, sanitize, short_path
 from magcli.run.rundir import Trained
+from magcli.run.settings import CHOSEN
 
 NOT_FILTERS = ("rl", "sft", "evaluate", "landscape")
 """Stages whose output rows are of a different kind than their input rows."""
@@ -179,9 +180,10 @@ def _command(note: Mapping[str, Any]) -> str:
 
 
 def _changed(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Non-default options, and digests of the files they name."""
+    """Non-default options, digests of the files they name, and what options left to ``auto`` resolved to."""
+    given = {name: value for name, value in options.items() if name != CHOSEN}
     changed = []
-    for name, value in options.items():
+    for name, value in {**given, **options.get(CHOSEN, {})}.items():
         # An option that this version does not know, or a digest, counts if it has a value.
         differs = defaults[name] != value if name in defaults else _is_set(value)
         if differs:

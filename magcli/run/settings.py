@@ -10,6 +10,9 @@ from typing import Any
 CHOSEN = "chosen"
 """The key of a history's settings that holds what options left to ``auto`` resolved to."""
 
+PLAN = "plan"
+"""The name under which a run's folder has its plan in words, among what was chosen."""
+
 DIGEST = "_sha256"
 """The end of the keys of digests."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from calling import call_stage
 
+from magcli.data.checksum import read_object
 from magcli.evaluation.metrics import Problem
 from magcli.report.arms import comparisons, pool
 from magcli.report.chart import draw, legend
@@ -52,6 +53,14 @@ def compared(folders, graded=None):
 def test_runs_that_differ_in_their_seed_are_one_arm_named_by_its_options(sweep):
     arms = compared(sweep).arms
     assert [(arm.name, arm.colour, len(arm.runs)) for arm in arms] == [("lr 1e-06", 0, 1), ("lr 4e-06", 1, 2)]
+
+
+def test_seeds_that_ran_on_several_devices_are_one_arm(tmp_path):
+    folders = [made_run(tmp_path / f"seed-{seed}", [0.1], seed=seed) for seed in range(2)]
+    for number, path in enumerate(folders):
+        with RunDir.open(path, "rl", read_object(path / "run.json"), restart=False) as folder:
+            folder.note("plan", f"the run trains on cuda:{number}")
+    assert [len(arm.runs) for arm in compared(folders).arms] == [2]
 
 
 def test_options_that_differ_and_ends_are_rows_with_the_range_of_the_seeds(sweep):

@@ -103,6 +103,7 @@ def test_the_origin_of_a_run_has_changed_options_and_inputs(pipeline):
     options = dict(origin.options)
     assert (options["updates"], options["language"]) == ("6", "False")
     assert "group_size" not in options
+    assert options["plan"].startswith("the run trains in fp32")
     assert len(options["model_sha256"]) == 64
     assert origin.inputs[0].name == "kept.parquet"
 

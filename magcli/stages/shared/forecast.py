@@ -12,6 +12,7 @@ from magcli.generate.weights.matching import SHARED_MEMORY
 from magcli.plan import forecast as forecasts
 from magcli.plan.forecast import size
 from magcli.plan.machine import Machine
+from magcli.run.settings import PLAN
 from magcli.stages.shared import engines
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 UNKNOWN_PROMPT = 512
 """Tokens of the longest prompt where no table was read."""
-
-PLAN = "plan"
-"""The name under which a run's folder has its plan."""
 
 CANDIDATES = 8
 """Prompts that are tokenized to find the longest."""
