@@ -244,32 +244,21 @@ def _decoded(value: bytes | None) -> str | None:
 
 def _ids(columns: dict[str, pa.Array], size: int) -> pa.Array:
     """The given ids; for rows without one a hash of prompt and answer, or of all columns if the table has neither."""
-    if not {"prompt", "answer"} & columns.keys():
-        return _ids_of_rows(columns, size)
-    values = []
-    for name in ("id", "prompt", "answer"):
-        values.append(columns[name].to_pylist() if name in columns else [None] * size)
+    names = ["prompt", "answer"]
+    if columns.keys().isdisjoint(names):
+        names = sorted(columns)
+    absent = [None] * size
+    values = [columns[name].to_pylist() if name in columns else absent for name in names]
+    given = columns["id"].to_pylist() if "id" in columns else absent
     ids = []
-    for id, prompt, answer in zip(*values, strict=True):
-        if id:
-            ids.append(id)
-        else:
-            # ASCII's unit separator keeps "12" and "3" apart from "1" and "23".
-            content = f"{prompt}\x1f{answer}".encode("utf-8", "surrogatepass")
-            ids.append(hashlib.sha256(content).hexdigest()[:16])
+    for id, *row in zip(given, *values, strict=True):
+        # ASCII's unit separator keeps "12" and "3" apart from "1" and "23".
+        ids.append(id or _hash("\x1f".join(map(str, row))))
     return pa.array(ids, pa.string())
 
 
-def _ids_of_rows(columns: Mapping[str, pa.Array], size: int) -> pa.Array:
-    """The given ids; for rows without one a hash of all columns."""
-    given = columns["id"].to_pylist() if "id" in columns else [None] * size
-    names = sorted(columns.keys() - {"id"})
-    rows = zip(*(columns[name].to_pylist() for name in names), strict=True)
-    ids = []
-    for id, row in zip(given, rows, strict=True):
-        content = json.dumps(row, default=str)
-        ids.append(id or hashlib.sha256(content.encode()).hexdigest()[:16])
-    return pa.array(ids, pa.string())
+def _hash(content: str) -> str:
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> pa.RecordBatch:

@@ -147,10 +147,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _left_out(tasks: Sequence[SuiteTask], evaluated: Mapping[str, Sequence[Problem]]) -> dict[str, int]:
     """The number of problems of each suite that were asked but have no sample with a verdict."""
     asked: defaultdict[str, set[str]] = defaultdict(set)
-    for batch in chain.from_iterable(task.problems for task in tasks):
-        for suite, id in zip(_suites(batch), batch.column("id").to_pylist(), strict=True):
-            asked[suite].add(id)
-    return {suite: len(ids) - len(evaluated.get(suite, ())) for suite, ids in asked.items()}
+    for task in tasks:
+        for batch in task.problems:
+            ids = batch.column("id").to_pylist()
+            for suite, id in zip(_suites(batch), ids, strict=True):
+                asked[suite].add(id)
+    left_out = {}
+    for suite, ids_of_suite in asked.items():
+        num_evaluated = len(evaluated.get(suite, ()))
+        left_out[suite] = len(ids_of_suite) - num_evaluated
+    return left_out
 
 
 def _report_equal_samples(suite: str, samples: int, job: Job) -> None:
