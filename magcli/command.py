@@ -319,7 +319,7 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     elif dry_run:
         if stage.INPUTS and not allow_missing:
             execution.require_models(config, MODELS, _models_of_recipe(tables_of_recipe))
-        execution.try_command(stage, config, tables["inputs"] or (), console)
+        execution.try_command(stage, config, tables, console)
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
         return

@@ -25,14 +25,16 @@ def require_models(config: Any, options: Sequence[str], made: Sequence[Path]) ->
             check_model(name)
 
 
-def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
+def try_command(stage: Stage, config: Any, tables: Mapping[str, Any], console: Console) -> None:
     """For --dry-run: forecast the command, or preview it on its tables."""
+    inputs = tables["inputs"] or ()
     reads_table = _reads_table(stage, config, inputs)
     # Stages with a table forecast in their preview, which knows its rows.
     if stage.INPUTS and not reads_table and stage.forecast is not None:
         stage.forecast(config, console)
     if reads_table:
-        dry_run.try_command(stage, config, inputs, console)
+        named = harness.Tables(inputs, shard=_shard(tables), limit=tables.get("limit"))
+        dry_run.try_command(stage, config, named, console)
 
 
 def _reads_table(stage: Stage, config: Any, inputs: Sequence[str]) -> bool:
@@ -50,6 +52,10 @@ def check_shard(stage: Stage, config: Any, text: str) -> None:
         raise UsageError(f"{stage.name}: --shard splits the rows, but {reason}")
 
 
+def _shard(tables: Mapping[str, Any]) -> shard.Shard | None:
+    return None if tables["shard"] is None else shard.parse(tables["shard"])
+
+
 def execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Console) -> None:
     """Run the stage on its tables."""
     reads_table = _reads_table(stage, config, tables["inputs"] or ())
@@ -63,7 +69,7 @@ def execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Conso
         output=stream.target(output) if output else None,
         dropped=stream.target(dropped) if dropped else None,
         restart=bool(tables["restart"]),
-        shard=shard.parse(tables["shard"]) if tables["shard"] is not None else None,
+        shard=_shard(tables),
         overwrite=bool(tables["overwrite"]),
         format=tables["format"] or "",
         allow_empty=bool(tables["allow_empty"]),

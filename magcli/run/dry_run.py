@@ -2,18 +2,20 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from magcli.console import Console
 from magcli.data import table
 from magcli.errors import DataError
-from magcli.run import layout, trial, validation
+from magcli.run import harness, trial, validation
+from magcli.run.harness import Tables
 from magcli.run.job import Drops, Job
 from magcli.run.stage import Stage
 
 
-def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
-    """Read a command's tables and preview the stage.
+def try_command(stage: Stage, config: Any, tables: Tables, console: Console) -> None:
+    """Read a command's tables, or the shard and the first rows that it asks for, and preview the stage.
 
     Stdin and tables that are not there, which earlier commands of a pipeline may still make, are not read; without
     tables only the stage's forecast is made.
@@ -21,16 +23,16 @@ def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Conso
     Raises:
         MagError: what the command itself would end with before its first result.
     """
-    names, absent = _found(inputs)
-    if (absent or not inputs) and stage.forecast is not None:
+    names, absent = _found(tables.inputs)
+    if (absent or not tables.inputs) and stage.forecast is not None:
         stage.forecast(config, console)
-    if not inputs:
+    if not tables.inputs:
         return
     if absent:
         text = ", ".join("stdin" if name == "-" else name for name in absent)
         console.say(f"{stage.name}: dry run: no row was checked: {text} cannot be read yet", event="not-checked")
     else:
-        _preview(stage, config, names, console)
+        _preview(stage, config, replace(tables, inputs=names), console)
 
 
 def _found(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -46,13 +48,12 @@ def _found(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
     return found, absent
 
 
-def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
+def _preview(stage: Stage, config: Any, tables: Tables, console: Console) -> None:
     """Read all rows of the tables as the stage would, and say how many are usable."""
     job = Job(stage.name, console, Drops(keep=False))
-    sources = [table.read(name, job.drops.unread) for name in inputs]
-    job.inputs = layout.joined(stage, config, sources)
+    job.inputs = harness.open_inputs(stage, config, tables, job.drops.unread)
     job.total = job.inputs.total
-    rows = validation.usable_rows(stage, config, job, inputs)
+    rows = validation.usable_rows(stage, config, job, tables.inputs)
     rows = trial.try_first_row(stage, config, rows)
     usable = stage.preview(config, rows, job)
 

@@ -149,6 +149,8 @@ def test_stages_without_a_preview_of_their_own_check_their_columns(dry_run, prob
     for name in (problems, tmp_path / "prob*.jsonl"):
         (event,) = dry_run("clean-math", name)
         assert (event["usable"], event["dropped"]) == (3, UNREADABLE)
+    (event,) = dry_run("clean-math", problems, limit=2)
+    assert event["usable"] == 2
     (event,) = dry_run("clean-math", tmp_path / "none*.jsonl")
     assert event["message"].endswith("none*.jsonl cannot be read yet")
     table = tmp_path / "riddles.jsonl"
