@@ -5,17 +5,18 @@ Ray is an optional package and takes most of a second to import.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from magcli.cluster.types import LOCAL, ProcessKind
 from magcli.errors import EnvironmentFault
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
-
-LOCAL, AUTO = "local", "auto"
-"""The values of ``--cluster`` for a Ray of one's own on this machine, and for the one that runs on it already."""
+    from magcli.cluster.service import OpenServer
+    from magcli.cluster.service_group import ServiceGroup
+    from magcli.console import Console
 
 
 @contextlib.contextmanager
@@ -35,6 +36,21 @@ def open_cluster(address: str = LOCAL, *, cpus: int = 1, awaits_nodes: bool = Fa
 
     with connected(address, cpus=cpus, awaits_nodes=awaits_nodes) as cluster:
         yield cluster
+
+
+def servers(
+    cluster: "Cluster",
+    kind: ProcessKind,
+    addresses: Sequence[str],
+    opener_of: "Callable[[int], OpenServer]",
+    *,
+    stage: str,
+    console: "Console",
+) -> "ServiceGroup":
+    """Servers of one kind on an open cluster, which are not started yet; arguments as of ``ServiceGroup``."""
+    from magcli.cluster.service_group import ServiceGroup
+
+    return ServiceGroup(cluster, kind, addresses, opener_of, stage=stage, console=console)
 
 
 def address_for(option: str) -> str:

@@ -24,11 +24,8 @@ from ray import _raylet
 from ray._private import auto_init_hook, ray_constants, worker
 from ray.util.placement_group import placement_group, remove_placement_group
 
-from magcli.cluster.open import AUTO, LOCAL
 from magcli.cluster.reaper import end_session
-from magcli.cluster.service import OpenServer
-from magcli.cluster.service_group import ServiceGroup
-from magcli.cluster.types import WAITING_SECONDS, Demand, Node, ProcessKind, Resources
+from magcli.cluster.types import AUTO, LOCAL, WAITING_SECONDS, Demand, Node, Resources
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError, first_line
 
@@ -125,18 +122,6 @@ class Cluster:
     def places_for(self, resources: Resources, *, beside: Sequence[Demand] = ()) -> int:
         """How many processes the nodes could hold, with nothing else on them but those that are ``beside``."""
         return _places(self.nodes(), resources, beside)
-
-    def servers(
-        self,
-        kind: ProcessKind,
-        addresses: Sequence[str],
-        opener_of: Callable[[int], OpenServer],
-        *,
-        stage: str,
-        console: Console,
-    ) -> ServiceGroup:
-        """Servers of one kind, which are not started yet; arguments as of ``ServiceGroup``."""
-        return ServiceGroup(self, kind, addresses, opener_of, stage=stage, console=console)
 
     @contextlib.contextmanager
     def room_kept(self, demands: Sequence[Demand], say: Callable[[str], None]) -> Iterator[None]:

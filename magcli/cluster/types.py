@@ -8,6 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+LOCAL, AUTO = "local", "auto"
+"""The values of ``--cluster`` for a Ray of one's own on this machine, and for the one that runs on it already."""
+
 WAITING_SECONDS = 30.0
 """How often a wait for room in the cluster is reported."""
 

@@ -17,7 +17,6 @@ import torch
 from torch.nn.functional import linear
 
 from magcli.choices import Format
-from magcli.model import allocator
 from magcli.model.model import Model
 
 Purpose = Literal["training", "sampling"]
@@ -159,15 +158,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def prepare_device(device: str) -> None:
-    """Settings of this process for models on a device.
-
-    On a GPU attention does without cuDNN, which on recent GPUs is PyTorch's first choice and builds an execution plan
-    of almost half a second for every new shape: nearly every micro-batch has a new one.
-    """
-    if device.startswith("cuda"):
-        torch.backends.cuda.enable_cudnn_sdp(False)
-    else:
-        allocator.keep_freed_memory()

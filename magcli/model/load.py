@@ -22,8 +22,8 @@ from magcli.data.durable import atomic_folder
 from magcli.data.inside import refuse_links
 from magcli.data.seal import hash_text
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
+from magcli.model import allocator
 from magcli.model.chat.prompts import ChatTemplate, use_template
-from magcli.model.compute import prepare_device
 from magcli.model.settings import GENERATION, PATTERNS
 from magcli.model.weights import nested
 from magcli.model.weights.peft import adapter_advice
@@ -442,3 +442,15 @@ def _reason(name: str, error: Exception) -> str:
             f"model {name}: no such folder, and not available from the hub; check the name or the connection ({reason})"
         )
     return f"model {name} cannot be loaded: {reason}"
+
+
+def prepare_device(device: str) -> None:
+    """Settings of this process for models on a device.
+
+    On a GPU attention does without cuDNN, which on recent GPUs is PyTorch's first choice and builds an execution plan
+    of almost half a second for every new shape: nearly every micro-batch has a new one.
+    """
+    if device.startswith("cuda"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    else:
+        allocator.keep_freed_memory()

@@ -14,8 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from magcli.choices import Attention
 from magcli.model.allocator import freed_memory_returned
-from magcli.model.compute import prepare_device
-from magcli.model.load import load_outline
+from magcli.model.load import load_outline, prepare_device
 from magcli.model.weights.slices import own_tensors, sliced_tensors
 from magcli.model.weights.tensors import Stored, read_values
 from magcli.train.attention import use_packed_attention

@@ -10,7 +10,8 @@ from calling import quiet
 from forking import Running
 from ray_machines import workers_on
 
-from magcli.cluster.open import LOCAL, open_cluster
+from magcli.cluster.open import open_cluster
+from magcli.cluster.types import LOCAL
 from magcli.data import table
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.verifiers import Verifiers, open_verifiers

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import ray
 
-from magcli.cluster.open import LOCAL, address_for, open_cluster
+from magcli.cluster.open import address_for, open_cluster
 from magcli.cluster.reaper import session_processes
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.types import Demand, Node, Resources
+from magcli.cluster.types import LOCAL, Demand, Node, Resources
 from magcli.errors import EnvironmentFault, UsageError
 
 SCRIPT = """

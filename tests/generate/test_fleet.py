@@ -12,9 +12,9 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from magcli.cluster.open import LOCAL, open_cluster
+from magcli.cluster.open import open_cluster
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.types import Resources
+from magcli.cluster.types import LOCAL, Resources
 from magcli.errors import EnvironmentFault, PromptTooLong
 from magcli.generate.open import open_policy
 from magcli.generate.remote.fleet import Fleet

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from magcli.generate.torch.attention import CacheShape, SlotBatch, slot_attention
-from magcli.model.compute import prepare_device
+from magcli.model.load import prepare_device
 from magcli.model.model import Model
 from magcli.model.weights.plain import DecoderConfig, decoder_config, read_weights
 

@@ -47,9 +47,6 @@ SOCKETS = "magcli-vllm-"
 PLUGINS, PLUGIN = "vllm.general_plugins", "magcli"
 """vLLM's group of entry points, and ours in it."""
 
-TEXT_LOADER = "magcli_text"
-"""The name of our loader (``magcli.generate.vllm.worker``) in vLLM's registry, for a text model inside a larger one."""
-
 CPU_BLOCK = 32
 """Positions per block of the cache, the minimum of the CPU's attention: prompts are shared in whole blocks."""
 

@@ -33,6 +33,9 @@ FILE_TRANSFER, GLOO_TRANSFER = "magcli_file", "magcli_gloo"
 NCCL_TRANSFER, IPC_TRANSFER = "magcli_nccl", "magcli_ipc"
 """The names of our transfers in vLLM's registry; see ``magcli.generate.vllm.worker``."""
 
+TEXT_LOADER = "magcli_text"
+"""The name of our loader (``magcli.generate.vllm.worker``) in vLLM's registry, for a text model inside a larger one."""
+
 POLL_SECONDS = 0.01
 """How often an engine is asked, between two of its steps, whether new weights have arrived."""
 

@@ -27,8 +27,8 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from magcli.generate.types import Digests, Weights
 from magcli.generate.vllm.adapter import ID as ADAPTER_ID
 from magcli.generate.vllm.adapter import adapter_request
-from magcli.generate.vllm.start import STARTED_BY, TEXT_LOADER
-from magcli.generate.vllm.transfer import FILE_TRANSFER, GLOO_TRANSFER, IPC_TRANSFER, NCCL_TRANSFER
+from magcli.generate.vllm.start import STARTED_BY
+from magcli.generate.vllm.transfer import FILE_TRANSFER, GLOO_TRANSFER, IPC_TRANSFER, NCCL_TRANSFER, TEXT_LOADER
 from magcli.generate.weights.digest import PendingDigests, digest, digests
 from magcli.generate.weights.gloo import GlooGroup
 from magcli.generate.weights.matching import WeightFile

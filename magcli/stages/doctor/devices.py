@@ -12,7 +12,7 @@ from torch.backends import cuda
 from magcli.errors import EnvironmentFault
 from magcli.generate.weights.matching import SHARED_MEMORY
 from magcli.model import compute
-from magcli.model.compute import prepare_device
+from magcli.model.load import prepare_device
 
 DRIVER = Path("/proc/driver/nvidia/version")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.choices import AdvantageNorm, AskedEngine, AskedFormat, AskedTransfer, DiverseBy, LossNorm, Switch
-from magcli.cluster.open import LOCAL, address_for
+from magcli.cluster.open import address_for
+from magcli.cluster.types import LOCAL
 from magcli.config import check_bounds, is_url, opt
 from magcli.errors import usage
 from magcli.plan.machine import gpu_number

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from magcli.cluster.open import LOCAL, address_for
+from magcli.cluster.open import address_for
+from magcli.cluster.types import LOCAL
 from magcli.generate.vllm.adapter import accepts
 from magcli.model.model import Model
 from magcli.model.shape import ModelShape, shape_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from magcli.cluster.open import LOCAL, address_for
-from magcli.cluster.types import Demand
+from magcli.cluster.open import address_for
+from magcli.cluster.types import LOCAL, Demand
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy, warn_of_embedded
 from magcli.generate.parallel import engine_resources

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from magcli.cluster.open import servers
 from magcli.cluster.types import Demand, ProcessKind, Resources, Surroundings
 from magcli.environments.environment import Environment
 from magcli.stages.shared import graders
@@ -69,7 +70,7 @@ async def _on_cluster(
     run_id = uuid.uuid4().hex[:12]
     addresses = [f"verifier-{run_id}-{number}" for number in range(demand.number)]
     kind = ProcessKind("verifier", demand.resources, Surroundings.of_this_process(), START_SECONDS)
-    group = cluster.servers(kind, addresses, lambda _: opener, stage="rl", console=console)
+    group = servers(cluster, kind, addresses, lambda _: opener, stage="rl", console=console)
     client = group.client(f"{run_id}-rl")
     verifiers = ClusterVerifiers(client)
     watching: asyncio.Task[None] | None = None

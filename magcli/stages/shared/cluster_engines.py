@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from magcli.cluster.open import address_for, open_cluster
+from magcli.cluster.open import address_for, open_cluster, servers
 from magcli.cluster.types import ProcessKind, Resources, Surroundings
 from magcli.config import is_url
 from magcli.console import Console, Waiting
@@ -117,7 +117,7 @@ class SharedEngines:
         start_seconds = getattr(config, "deadline", START_SECONDS)
         surroundings = Surroundings.of_this_process(threads)
         kind = ProcessKind("engine", _resources(cluster, config), surroundings, start_seconds)
-        self.group = cluster.servers(kind, addresses, self._opener_of, stage=job.stage, console=job.console)
+        self.group = servers(cluster, kind, addresses, self._opener_of, stage=job.stage, console=job.console)
         self._opened: Opened | None = None
 
     @property

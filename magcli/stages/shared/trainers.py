@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from magcli.cluster.errors import RanksLost
-from magcli.cluster.open import AUTO, LOCAL, address_for, open_cluster
-from magcli.cluster.types import Demand, Room
+from magcli.cluster.open import address_for, open_cluster
+from magcli.cluster.types import AUTO, LOCAL, Demand, Room
 from magcli.errors import usage
 from magcli.generate.weights.matching import sweep
 from magcli.plan.machine import gpus
