@@ -86,7 +86,7 @@ def prompts() -> list[list[int]]:
 def magcli_work(folder: str) -> Callable[[], int]:
     """As data stages generate: all problems concurrently, one completion each."""
     from magcli.generate.open import open_generator
-    from magcli.generate.remote.wire import Spec
+    from magcli.generate.spec import Spec
     from magcli.generate.types import Sampling
     from magcli.model.model import Model
 
@@ -114,7 +114,7 @@ def offline_work(folder: str) -> Callable[[], int]:
     """``LLM.generate`` with all prompts."""
     from vllm import LLM, SamplingParams, TokensPrompt
 
-    from magcli.generate.remote.wire import Spec
+    from magcli.generate.spec import Spec
     from magcli.generate.vllm.start import cpu_settings
     from magcli.model.model import Model
 

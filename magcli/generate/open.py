@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.parallel import check_split
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Completion, Generator, Message, Sampling
 from magcli.model.shape import shape_of
 from magcli.plan import memory

@@ -1,7 +1,7 @@
 """The interface of all engines: text in and out for data stages, token ids and log-probs for RL."""
 
 import hashlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -19,6 +19,9 @@ Finish = Literal["stop", "length"]
 
 TransferStep = Literal["init", "start", "update", "finish"]
 """The steps of a broadcast by vLLM's interface: ``init`` once, then the others for each update of the weights."""
+
+RunStep = Callable[[TransferStep, Any], Awaitable[None]]
+"""Runs one step of a transfer in an engine, wherever it is."""
 
 Message = Mapping[str, str]
 """One chat turn: ``role`` and ``content``."""

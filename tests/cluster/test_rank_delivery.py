@@ -15,7 +15,7 @@ import torch
 from magcli.cluster.errors import RanksLost
 from magcli.cluster.open import open_cluster
 from magcli.generate.remote.fleet import Fleet
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Sampling
 from magcli.generate.weights.digest import check_arrivals, digests
 from magcli.model.load import load_model

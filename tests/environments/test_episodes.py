@@ -10,7 +10,7 @@ import torch
 from magcli.environments.environment import in_workers
 from magcli.environments.episodes import Episodes
 from magcli.generate.open import open_policy
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.chat.prompts import prompt_tokens, render_text
 from magcli.model.chat.turns import TurnRenderer

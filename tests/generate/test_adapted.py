@@ -8,7 +8,7 @@ import torch
 from nested import make_nested
 from torch import nn
 
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.torch.adapted import AdaptedLinear, adapted_decoder, adapted_linears, load_adapters
 from magcli.generate.torch.open import open_adapted
 from magcli.generate.weights.digest import WeightsFault, digests

@@ -19,7 +19,7 @@ from transformers import (
 
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.torch.decoder import Decoder, open_decoder
 from magcli.generate.torch.engine import Engine
 from magcli.generate.types import Sampling

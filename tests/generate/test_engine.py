@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from magcli.errors import EnvironmentFault, MagError, UsageError
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.torch.ended import EndedSequences
 from magcli.generate.torch.engine import Engine
 from magcli.generate.torch.policy import TorchPolicy

@@ -19,7 +19,8 @@ from magcli.errors import EnvironmentFault, PromptTooLong
 from magcli.generate.open import open_policy
 from magcli.generate.remote.fleet import Fleet
 from magcli.generate.remote.generator import GeneratorDied, RemoteSampler
-from magcli.generate.remote.wire import Failed, Spec
+from magcli.generate.remote.wire import Failed
+from magcli.generate.spec import Spec
 from magcli.generate.types import Sampling
 from magcli.generate.weights.matching import sweep
 from magcli.model.load import load_model
@@ -279,7 +280,7 @@ def test_generators_do_not_outlive_their_parent(spec, tmp_path):
         "import asyncio, sys\n"
         "from magcli.cluster.open import open_cluster\n"
         "from magcli.generate.remote.fleet import Fleet\n"
-        "from magcli.generate.remote.wire import Spec\n"
+        "from magcli.generate.spec import Spec\n"
         "from magcli.model.model import Model\n"
         "async def main():\n"
         "    with open_cluster() as cluster:\n"

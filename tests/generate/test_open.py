@@ -10,8 +10,8 @@ from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate import open as open_module
 from magcli.generate.open import open_generator, open_policy
-from magcli.generate.remote.wire import Spec
 from magcli.generate.server import ServerGenerator
+from magcli.generate.spec import Spec
 from magcli.generate.torch.policy import TorchPolicy
 from magcli.generate.types import Sampling
 from magcli.model.model import Model

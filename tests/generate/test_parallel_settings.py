@@ -16,7 +16,7 @@ from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.open import open_policy
 from magcli.generate.parallel import check_split
 from magcli.generate.remote.fleet import Fleet
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.vllm.start import cache_bytes, cpu_settings, cpu_variables, gpu_settings, rank_settings
 from magcli.generate.vllm.transfer import Broadcast, FileSender, GlooTrainer, IpcSender, Source, sender_for
 from magcli.generate.weights.digest import WeightsFault, check_arrival, digests, merged

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from magcli.errors import DataError, MagError, UsageError
 from magcli.generate.open import open_policy
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Policy, Rollout, Sampling
 from magcli.model.load import load_model, load_tokenizer
 from magcli.model.model import Model

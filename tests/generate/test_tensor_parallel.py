@@ -14,7 +14,7 @@ from magcli.cluster.open import open_cluster
 from magcli.cluster.runtime import Cluster
 from magcli.generate.open import open_policy
 from magcli.generate.remote.fleet import Fleet
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Digests, Rollout, Sampling
 from magcli.generate.vllm.policy import VllmPolicy
 from magcli.generate.weights.digest import check_arrivals, digests

@@ -11,7 +11,7 @@ from vision import make_vision_model
 
 from magcli.errors import DataError, PromptTooLong, UsageError
 from magcli.generate.open import NestedGenerator, open_generator, open_vision
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.torch import vision
 from magcli.generate.torch.policy import TorchPolicy
 from magcli.generate.types import Sampling, VisionModel

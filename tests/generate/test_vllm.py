@@ -19,7 +19,7 @@ import torch
 
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.open import open_policy
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm import policy as vllm_policy
 from magcli.generate.vllm.policy import VllmPolicy

@@ -14,7 +14,7 @@ from test_vllm import LONG, collect, difference
 
 from magcli.errors import MagError
 from magcli.generate.open import open_policy
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm.adapter import RANKS, AdapterSender, accepts, adapter_request, engine_settings
 from magcli.generate.vllm.policy import VllmPolicy

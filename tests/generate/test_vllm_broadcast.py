@@ -17,7 +17,7 @@ from magcli.cluster.open import open_cluster
 from magcli.errors import MagError
 from magcli.generate.remote.fleet import Fleet
 from magcli.generate.remote.generator import GeneratorDied
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm.transfer import Broadcast, Client, Source
 from magcli.generate.weights.digest import PendingDigests, digests

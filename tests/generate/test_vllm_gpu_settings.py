@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.vllm.start import AUTO_FIT, gpu_settings
 from magcli.model.model import Model
 

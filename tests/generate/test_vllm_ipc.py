@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_vllm import LONG, collect, difference
 
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm.policy import VllmPolicy
 from magcli.generate.vllm.start import start

@@ -14,7 +14,7 @@ import pytest
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.vllm import start as vllm_start
 from magcli.generate.vllm.phases import PHASES, StartWatch, newest_phase
 from magcli.generate.vllm.start import SOCKETS, _environment, cause_in, start

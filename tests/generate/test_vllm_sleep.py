@@ -13,7 +13,7 @@ from test_vllm import LONG, collect, difference
 
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Sampling
 from magcli.generate.vllm import sleep as vllm_sleep
 from magcli.generate.vllm.policy import VllmPolicy

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.torch.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.model import Model

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from magcli.generate.open import embedded_fits
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.vllm.start import gpu_settings
 from magcli.model.model import Model
 from magcli.plan import machine

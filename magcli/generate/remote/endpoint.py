@@ -26,10 +26,10 @@ from magcli.generate.remote.wire import (
     SampleRequest,
     Scored,
     ScoreRequest,
-    Spec,
     Starting,
     Transfer,
 )
+from magcli.generate.spec import Spec
 from magcli.generate.types import LocalPolicy, TransferStep
 from magcli.generate.weights.matching import WeightFile
 from magcli.plan.engines import policy_engine

@@ -20,7 +20,7 @@ from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
 from magcli.generate.parallel import engine_resources
 from magcli.generate.remote.generator import GeneratorDied, RemoteSampler
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
 from magcli.generate.weights.digest import check_arrival, digests
 from magcli.generate.weights.matching import names_in, shared, sweep

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.mailbox import Member
@@ -23,19 +23,16 @@ from magcli.generate.remote.wire import (
     SampleRequest,
     Scored,
     ScoreRequest,
-    Spec,
     Starting,
     Transfer,
 )
-from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, TransferStep, Weights
+from magcli.generate.spec import Spec
+from magcli.generate.types import Digests, Rollout, RunStep, Sampling, Scores, Sequences, TransferStep, Weights
 from magcli.generate.vllm.transfer import Broadcast
 from magcli.generate.weights.digest import WeightsFault, renamed
 from magcli.generate.weights.matching import shared
 from magcli.generate.weights.rank_transfer import Meeting, RankLink, WeightPlan
 from magcli.run.tasks import end_all
-
-if TYPE_CHECKING:
-    from magcli.generate.vllm.transfer import RunStep
 
 START_SECONDS = 600.0
 """How long an engine may take to come up: a big model is read from a slow disk."""
@@ -311,7 +308,7 @@ class RemoteSampler:
                 loading.exception()  # nobody may wait for it
 
 
-def _broadcast_to(spec: Spec, run_step: "RunStep", host: str) -> "Broadcast":
+def _broadcast_to(spec: Spec, run_step: RunStep, host: str) -> "Broadcast":
     # Only vLLM receives by NCCL. The embedded engine is sent copies in host memory, over gloo.
     source = spec.source if spec.engine == "vllm" else "cpu"
     return Broadcast(run_step, spec.model.outline, source, spec.torch_dtype, host, ranks=spec.tensor_parallel)

@@ -1,6 +1,6 @@
 """Opens the embedded engine."""
 
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.torch.adapted import adapted_decoder
 from magcli.generate.torch.decoder import open_decoder
 from magcli.generate.torch.policy import TorchPolicy

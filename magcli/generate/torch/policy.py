@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.errors import MagError
 from magcli.generate import dispatch
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.torch.engine import Engine, cache_bound
 from magcli.generate.types import (
     Completion,

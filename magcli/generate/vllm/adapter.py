@@ -14,7 +14,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from magcli.errors import MagError
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Digests, Weights
 from magcli.generate.vllm.transfer import FILE_TRANSFER, Pause, Send
 from magcli.generate.weights.digest import WeightsFault, merged

@@ -13,7 +13,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from magcli.data import durable
 from magcli.errors import EnvironmentFault
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.vllm.transfer import TEXT_LOADER
 from magcli.model.model import Model
 

@@ -1,7 +1,7 @@
 """Opens vLLM: starts its engine, and chooses how new weights get there."""
 
 from magcli.console import Console
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.vllm.adapter import AdapterSender
 from magcli.generate.vllm.policy import VllmPolicy
 from magcli.generate.vllm.start import start

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.generate import dispatch
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import (
     Completion,
     Digests,

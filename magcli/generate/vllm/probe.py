@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrai
 from magcli.choices import Format
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm.policy import VllmPolicy
 from magcli.generate.vllm.start import start

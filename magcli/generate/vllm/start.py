@@ -22,7 +22,7 @@ import torch
 from magcli.console import Console, copied_stderr
 from magcli.errors import EnvironmentFault, first_line
 from magcli.generate.parallel import kv_heads_per_rank
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.vllm.adapter import engine_settings
 from magcli.generate.vllm.phases import CAPTURING, COMPILING, StartWatch
 

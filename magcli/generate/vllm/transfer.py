@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from magcli.cluster.meeting import listening_store
-from magcli.generate.types import Digests, TransferStep, Weights
+from magcli.generate.types import Digests, RunStep, TransferStep, Weights
 from magcli.generate.weights.digest import merged, renamed
 from magcli.generate.weights.gloo import LOOPBACK, TIMEOUT, TRAINER_RANK, GlooGroup, all_ready
 from magcli.generate.weights.matching import names_in, shared
@@ -45,9 +45,6 @@ Pause = Callable[[], Awaitable[None]]
 Send = Callable[[Any, Pause], Coroutine[Any, Any, Digests]]
 """Gives an engine (``AsyncLLM``) the prepared weights, and pauses it before it loads them; returns their digests as
 they arrived."""
-
-RunStep = Callable[[TransferStep, Any], Awaitable[None]]
-"""Runs one step of a transfer in an engine, wherever it is."""
 
 
 class Sender(Protocol):

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from magcli.cluster.meeting import listening_store
-from magcli.generate.types import Digests
-from magcli.generate.vllm.transfer import RunStep
+from magcli.generate.types import Digests, RunStep
 from magcli.generate.weights.digest import WeightsFault
 from magcli.generate.weights.gloo import TIMEOUT, TRAINER_RANK
 from magcli.generate.weights.matching import names_in

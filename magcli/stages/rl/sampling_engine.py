@@ -14,7 +14,7 @@ from magcli.cluster.types import LOCAL, Demand
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy, warn_of_embedded
 from magcli.generate.parallel import engine_resources
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.torch.open import open_adapted
 from magcli.generate.torch.policy import TorchPolicy
 from magcli.plan.machine import gpus

@@ -19,7 +19,7 @@ from magcli.data.schema import require
 from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.generate.open import open_generator
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.layouts.texts import with_texts
 from magcli.model.chat import targets
 from magcli.model.chat.prompts import check_vocabulary

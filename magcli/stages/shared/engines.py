@@ -12,7 +12,7 @@ from magcli.curate.sampling import SamplingPlan
 from magcli.data.seal import hash_text
 from magcli.errors import DataError
 from magcli.generate.open import open_generator
-from magcli.generate.remote.wire import Spec
+from magcli.generate.spec import Spec
 from magcli.generate.types import Sampling
 from magcli.model.chat.prompts import prompt_tokens, system_prompt, to_messages
 from magcli.model.chat.thoughts import THINK, ThoughtForm
