@@ -259,7 +259,7 @@ def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
             if not any(turn["role"] == "assistant" for turn in turns):
                 raise DataError("the conversation has no turn of the assistant")
         except DataError as error:
-            job.drops.row(_key(row), "unusable-trace", {**row, "error": str(error)})
+            job.drops.row(_key(row), "unusable-trace", row, error=str(error))
         else:
             yield row
 
@@ -382,7 +382,7 @@ def _in_layout(source: Source, job: Job) -> Rows:
         for row in to_rows(batch.filter(why.is_valid())):
             # "reason<tab>what is wrong".
             reason, _, detail = row.pop(UNREAD).partition("\t")
-            job.drops.row(_key(row), reason, {**row, "error": detail})
+            job.drops.row(_key(row), reason, row, error=detail)
         yield batch.filter(why.is_null()).drop_columns([UNREAD])
 
 
