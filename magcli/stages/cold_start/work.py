@@ -44,8 +44,11 @@ BATCH = 512
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """Digests of the instructions and of the system prompt."""
-    return engines.system_identity(config.system) | tables.table_identity("instructions", config.instructions)
+    """Digests of the instructions, of the system prompt and of a local tokenizer."""
+    identity = engines.system_identity(config.system) | tables.table_identity("instructions", config.instructions)
+    model = Model.open(config.tokenizer)
+    # A hub id and an empty name are not local. Lengths do not depend on weights.
+    return identity | {"tokenizer_sha256": model.config_digest} if model.is_local else identity
 
 
 def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str, str] | Converted | DataError]:
