@@ -302,14 +302,6 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
     return differences
 
 
-def num_restated(ours: Sequence[Problem], theirs: Sequence[Problem]) -> int:
-    """The number of problems that both have by their ids, but with other prompts."""
-    theirs_by_id = {problem.id: problem.statement for problem in theirs}
-    pairs = [(our.statement, theirs_by_id[our.id]) for our in ours if our.id in theirs_by_id]
-    # Unknown is not another one.
-    return sum(bool(one and other) and one != other for one, other in pairs)
-
-
 def _metrics(problems: Sequence[Problem], ks: Sequence[int], seed: int) -> dict[str, Callable[[Problem], float]]:
     """The functions of the metrics that all problems have data for, by name."""
 

@@ -14,10 +14,10 @@ from magcli.evaluation.metrics import (
     interval,
     maj_at_k,
     majority_right,
-    num_restated,
     paired,
     pass_at_k,
 )
+from magcli.stages.shared.evaluations import num_restated
 
 TRIALS = 80
 

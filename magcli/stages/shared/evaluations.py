@@ -82,6 +82,14 @@ def sides_of(
     return named
 
 
+def num_restated(ours: Sequence[Problem], theirs: Sequence[Problem]) -> int:
+    """The number of problems that both have by their ids, but with other prompts."""
+    theirs_by_id = {problem.id: problem.statement for problem in theirs}
+    pairs = [(our.statement, theirs_by_id[our.id]) for our in ours if our.id in theirs_by_id]
+    # Unknown is not another one.
+    return sum(bool(one and other) and one != other for one, other in pairs)
+
+
 def warn_of_restated(
     ours: Sequence[Problem], theirs: Sequence[Problem], where: str, console: Console, *, stage: str
 ) -> None:
@@ -89,7 +97,7 @@ def warn_of_restated(
 
     It is no error, as two models may have been asked the same in other words.
     """
-    if count := metrics.num_restated(ours, theirs):
+    if count := num_restated(ours, theirs):
         console.warn(
             f"{stage}: {count:,} problems have the same id but other prompts in {where}; if they are different "
             "problems, their differences mean nothing: give each problem an id of its own",
