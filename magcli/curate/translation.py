@@ -155,7 +155,8 @@ def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callab
     """Read a table with columns ``prompt``, ``id`` or ``position``, and ``language`` if there are several.
 
     Raises:
-        DataError: a column is missing, the language of several is unknown, or a line is unreadable and lines count.
+        DataError: a column is missing, the language of several is unknown, a line is unreadable and lines count, or two
+            texts are for one row.
     """
     source = read_lenient(path, warn) if by == "id" else read_strict(path)
     names = source.schema.names
@@ -172,20 +173,53 @@ def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callab
     for number, row in enumerate(rows):
         # A table without positions counts its lines.
         key = row["id"] if by == "id" else row.get("position", number)
+        text = row["prompt"]
+        # Without a key it belongs to no row, and without a text it says nothing.
+        if key is None or text is None:
+            continue
         language = row.get("language") or languages[0]
-        texts.setdefault((str(key), language), row["prompt"])
+        if texts.setdefault((str(key), language), text) != text:
+            raise DataError(f"{path} has two different translations into {language} for {by} {key}; remove one of them")
     return texts
 
 
-def with_translations(rows: Rows, texts: Mapping[tuple[str, str], str], by: By, choice: LanguageChoice) -> Rows:
-    """Add the existing translation into the selected language to each row."""
+def with_translations(
+    rows: Rows, texts: Mapping[tuple[str, str], str], by: By, choice: LanguageChoice, where: str
+) -> Rows:
+    """Add the existing translation into the selected language to each row; ``where`` names their table.
+
+    Raises:
+        DataError: two different problems have the id of one translation.
+    """
     before = 0
+    stated: dict[str, str] = {}
     for batch in rows:
         ids = batch.column("id").to_pylist()
         keys = ids if by == "id" else map(str, range(before, before + len(ids)))
         column = [texts.get((key, choice.of(id) or "")) for key, id in zip(keys, ids, strict=True)]
+        if by == "id":
+            _check_statements(batch, column, stated, where)
         yield with_columns(batch, pa.RecordBatch.from_pydict({EXISTING: pa.array(column, pa.string())}))
         before += batch.num_rows
+
+
+def _check_statements(batch: pa.RecordBatch, texts: Sequence[str | None], stated: dict[str, str], where: str) -> None:
+    """Check that a translation is that of one problem; ``stated`` has the statement of each id so far.
+
+    Rows of one id in several languages are no conflict, as only the English one is translated.
+    """
+    for id, prompt, text in zip(batch.column("id").to_pylist(), batch.column("prompt").to_pylist(), texts, strict=True):
+        if text is None:
+            continue
+        first = stated.setdefault(id, prompt)
+        if first == prompt or untranslatable(prompt, "") is not None:
+            continue
+        if untranslatable(first, "") is None:
+            raise DataError(
+                f"translate: id {id!r} belongs to two different problems, of which {where} translates one; make the "
+                "ids unique, or match rows by their number: --by position"
+            )
+        stated[id] = prompt
 
 
 # ---- numbers ----

@@ -99,9 +99,10 @@ def sorted_order(batches: Sequence[pa.RecordBatch], keys: Sequence[str], schema:
     for number, (key, path) in enumerate(zip(keys, paths, strict=True)):
         # Columns are named by their number, as a path may be named twice.
         name = str(number)
-        kind = column_paths.field_at(schema, path).type
+        field = column_paths.field_at(schema, path)
         parts = [column_paths.column_at(batch, path) for batch in batches]
-        columns[name] = pa.chunked_array(parts, kind)
+        column = pa.chunked_array(parts, field.type)
+        columns[name] = _ranks(column, path) if is_json_text(field) else column
         sort_keys.append((name, "descending" if key.startswith("-") else "ascending"))
     try:
         indices = pc.sort_indices(pa.table(columns), sort_keys)
@@ -109,6 +110,21 @@ def sorted_order(batches: Sequence[pa.RecordBatch], keys: Sequence[str], schema:
         raise DataError(f"rows cannot be sorted by {', '.join(paths)}: {first_line(error)}") from None
     numbers: list[int] = indices.to_pylist()
     return numbers
+
+
+def _ranks(texts: pa.ChunkedArray, path: str) -> pa.Array:
+    """The ranks of values that are stored as JSON text, whose texts have another order: "10" is before "9".
+
+    Raises:
+        DataError: they are neither all numbers nor all texts.
+    """
+    values = decoded(texts)
+    filled = [value for value in values if value is not None]
+    are_numbers = all(type(value) in (int, float) for value in filled)
+    if not are_numbers and not all(isinstance(value, str) for value in filled):
+        raise DataError(f"rows cannot be sorted by {path}: it has values of several types; sort by another column")
+    ranks = {value: rank for rank, value in enumerate(sorted(set(filled)))}
+    return pa.array([None if value is None else ranks[value] for value in values], pa.int64())
 
 
 def in_order(batches: Sequence[pa.RecordBatch], numbers: Sequence[int], size: int) -> Rows:

@@ -6,6 +6,7 @@ needs the completions of both; it is null if only metrics are available. Interva
 they may overlap although the paired difference is significant.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from magcli.data.seal import hash_text
 from magcli.errors import DataError
 from magcli.verify.types import FormatReason
 
@@ -53,7 +55,7 @@ class Problem:
 
     ``one_language``: whether question, thoughts and answer are in one language; ``truncated``: whether the sample
     reached the maximum length; ``has_format``: whether it has the required format. These and ``lengths`` are empty if
-    unknown. ``kind`` is math or code.
+    unknown. ``kind`` is math or code. ``statement`` is a digest of its prompt, empty if that is unknown.
     """
 
     id: str
@@ -65,6 +67,7 @@ class Problem:
     truncated: tuple[bool, ...] = ()
     has_format: tuple[bool, ...] = ()
     kind: str = "math"
+    statement: str = ""
 
 
 _MEANS = {
@@ -168,13 +171,15 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
     """Graded completions, one per row, grouped by problem in order of first appearance.
 
     Raises:
-        DataError: two problems (with different prompts) have the same id, a verdict is missing, or a verdict or a
-            length is text, which would always count as true.
+        DataError: two problems (with different prompts) have the same id, an id or a verdict is missing, or a verdict
+            or a length is text, which would always count as true.
     """
     by_id: dict[str, list[Mapping[str, Any]]] = {}
-    prompts: dict[str, str | None] = {}
+    prompts: dict[str, Any] = {}
     for row in rows:
         id, prompt = row["id"], row.get("prompt")
+        if id is None or id == "":
+            raise DataError("a completion has no id, which tells of which problem it is a sample; give each row one")
         if prompts.setdefault(id, prompt) != prompt:
             raise DataError(f"id {id!r} belongs to two different problems; ids must be unique")
         # Without its prompt, which may be long and is the same for all samples.
@@ -198,9 +203,18 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
             truncated=tuple(sample["finish"] == "length" for sample in samples if has_finish),
             has_format=tuple(_has_format(sample) is not False for sample in samples if has_formats),
             kind=samples[0].get("kind") or "math",
+            statement=_statement(prompts[id]),
         )
         for id, samples in by_id.items()
     ]
+
+
+def _statement(prompt: Any) -> str:
+    """A digest of a prompt, a text or messages, without regard to spaces; empty if there is none."""
+    if not prompt:
+        return ""
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt, default=str)
+    return hash_text(" ".join(text.split()))
 
 
 def _correct(row: Mapping[str, Any]) -> bool:

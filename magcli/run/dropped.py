@@ -7,8 +7,8 @@ memory stays bounded.
 import contextlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
-from types import TracebackType
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ ROWS_PER_BATCH = 128
 MAX_DETAIL = 4000
 """Maximum number of characters of a detail."""
 Row = Mapping[str, Any]
+EMPTY: Row = MappingProxyType({})
 
 
 def schema_of(input_schema: pa.Schema, learned: pa.Schema) -> pa.Schema:
@@ -33,11 +34,13 @@ def schema_of(input_schema: pa.Schema, learned: pa.Schema) -> pa.Schema:
 class DroppedTable:
     """The table of dropped rows while it is written: a context, within which ``finish`` makes it appear.
 
-    If the block ends by an error before that, it is discarded.
+    If the block ends by an error before that, it is discarded. ``learned`` are the columns of what the stage learned
+    about a row, in place of the row's own values.
     """
 
-    def __init__(self, name: str, schema: pa.Schema, stage: str) -> None:
+    def __init__(self, name: str, schema: pa.Schema, stage: str, learned: Collection[str] = ()) -> None:
         self._name, self.schema = name, schema
+        self._learned = frozenset(learned)
         self.num_rows = 0
         self._context = table.write(name, schema, seal.pack({"stage": stage}))
         self._sink: Sink | None = None
@@ -61,11 +64,18 @@ class DroppedTable:
         """Whether it is not finished yet."""
         return self._sink is not None
 
-    def add(self, id: str, reason: str, row: Row) -> None:
-        """Append a row; a value that has no column is part of its detail. ``id`` is that of a row without one."""
-        values, others = _split(row, self.schema)
+    def add(self, id: str, reason: str, row: Row, detail: Row = EMPTY) -> None:
+        """Append a row, with what else is known about it; a value that has no column is part of ``drop_detail``.
+
+        ``id`` is that of a row without one, if it is not empty.
+        """
+        values, others = _split(row, self.schema.names)
+        # A column of the row may have the name of a detail.
+        learned, others_known = _split(detail, self._learned)
+        values |= learned
+        others |= others_known
         # A dropped table is an input like any other, whose rows need ids.
-        if values.get("id") is None and "id" in self.schema.names:
+        if id and values.get("id") is None and "id" in self.schema.names:
             values["id"] = id
         with self._lock:
             self._waiting.append({**values, "drop_reason": reason, "drop_detail": _detail(others)})
@@ -101,10 +111,10 @@ class DroppedTable:
                 self._context.__exit__(type(error), error, error.__traceback__)
 
 
-def _split(row: Row, schema: pa.Schema) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values of a row that have a column, and the others."""
+def _split(row: Row, columns: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values of a row that have one of these columns, and the others."""
     own_names = set(DROPPED.names)  # which the table of dropped rows adds
-    names = set(schema.names)
+    names = set(columns)
     values, others = {}, {}
     for name, value in row.items():
         if name in own_names:

@@ -205,8 +205,9 @@ def _run(
     if rows_of_shards is None:
         rows = trial.try_first_row(stage, config, rows)
     job.output_schema = stage.schema(config, job.schema)
-    dropped_schema = dropped.schema_of(job.schema, stage.learned(config))
-    with _dropped_table(job, tables.dropped, dropped_schema):
+    learned = stage.learned(config)
+    dropped_schema = dropped.schema_of(job.schema, learned)
+    with _dropped_table(job, tables.dropped, dropped_schema, learned.names):
         if stage.RESUMES and tables.file is not None:
             job.journal = stack.enter_context(_journal(job, tables))
         made = rows_of_shards(job) if rows_of_shards else stage.run(config, rows, job)
@@ -234,7 +235,7 @@ def _check_outcome(stage: Stage, tables: Tables, made: manifest.Chain, console: 
 
 
 @contextlib.contextmanager
-def _dropped_table(job: Job, name: str | None, schema: pa.Schema) -> Iterator[None]:
+def _dropped_table(job: Job, name: str | None, schema: pa.Schema, learned: Sequence[str]) -> Iterator[None]:
     """The table of dropped rows; if the command fails, it has the rows dropped so far.
 
     Its history shows that magcli wrote it; without an output the command is not up to date.
@@ -242,7 +243,7 @@ def _dropped_table(job: Job, name: str | None, schema: pa.Schema) -> Iterator[No
     if name is None:
         yield
         return
-    with dropped.DroppedTable(name, schema, job.stage) as job.drops.table:
+    with dropped.DroppedTable(name, schema, job.stage, learned) as job.drops.table:
         try:
             yield
         except MagError:

@@ -44,23 +44,23 @@ class Drops:
     table: DroppedTable | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def row(self, id: str, reason: str, row: Mapping[str, Any]) -> None:
-        """Count a row given as values, with what is wrong as ``error`` if any."""
+    def row(self, id: str, reason: str, row: Mapping[str, Any], /, **detail: Any) -> None:
+        """Count a row given as values, and what else is known about it; what is wrong with it is ``error``."""
         with self._lock:
             self.counts[reason] += 1
-        error = str(row.get("error") or "")
+        error = str(detail.get("error") or "")
         if error:
             self.first_errors.setdefault(reason, error)
         if self.table is not None:
-            self.table.add(id, reason, row)
+            self.table.add(id, reason, row, detail)
 
     def add(self, dropped: Dropped) -> None:
         """Count a dropped row of a unit of work."""
-        self.row(dropped.id, dropped.reason, {**dropped.row, **dropped.detail})
+        self.row(dropped.id, dropped.reason, dropped.row, **dropped.detail)
 
     def unread(self, location: str, reason: str, excerpt: str) -> None:
         """Count a line that a reader could not read: a ``BadRow``."""
-        self.row(location, reason, {"detail": f"{location}: {excerpt}"})
+        self.row(location, reason, {}, detail=f"{location}: {excerpt}")
 
     def summary(self) -> str:
         """The number of rows of each reason, with the first error if there is one: for messages."""

@@ -271,9 +271,7 @@ def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> 
     for row in pc.indices_nonzero(reasons.is_valid()).to_pylist():
         (values,) = to_rows(batch.slice(row, 1))
         reason, _, error = reasons[row].as_py().partition("\t")
-        if error:
-            values["error"] = error
-        job.drops.row(_key(values, before + row), reason, values)
+        job.drops.row(_key(values, before + row), reason, values, error=error)
     return batch.filter(reasons.is_null())
 
 

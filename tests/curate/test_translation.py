@@ -280,12 +280,14 @@ def write_table(path: Path, rows: list[dict]) -> Path:
 def batches(*sizes: int):
     first = 0
     for size in sizes:
-        yield pa.RecordBatch.from_pylist([{"id": f"p{number}"} for number in range(first, first + size)])
+        numbers = range(first, first + size)
+        yield pa.RecordBatch.from_pylist([{"id": f"p{n}", "prompt": f"How many are {n}?"} for n in numbers])
         first += size
 
 
 def found(path: Path, by, choice: LanguageChoice) -> list[str | None]:
-    rows = with_translations(batches(2, 3), read_translations(path, by, choice.languages, pytest.fail), by, choice)
+    texts = read_translations(path, by, choice.languages, pytest.fail)
+    rows = with_translations(batches(2, 3), texts, by, choice, str(path))
     return [text for batch in rows for text in batch.column(EXISTING).to_pylist()]
 
 
@@ -312,6 +314,17 @@ def test_a_table_that_cannot_be_joined_is_refused_by_name(tmp_path: Path) -> Non
         read_translations(path, "id", ("de",), pytest.fail)
     with pytest.raises(DataError, match="no column language, so give a single language in --languages, not fr,de"):
         read_translations(path, "position", TWO_LANGUAGES, pytest.fail)
+
+
+@pytest.mark.parametrize("by", ["id", "position"])
+def test_two_texts_for_one_row_are_refused(tmp_path: Path, by) -> None:
+    """The first one might be of another problem."""
+    rows = [{by: 1, "prompt": text} for text in (None, "de0", "de0", "de1")]
+    one = write_table(tmp_path / "one.jsonl", rows[:3])
+    assert read_translations(one, by, ("de",), pytest.fail) == {("1", "de"): "de0"}
+    two = write_table(tmp_path / "two.jsonl", rows)
+    with pytest.raises(DataError, match=f"two.jsonl has two different translations into de for {by} 1"):
+        read_translations(two, by, ("de",), pytest.fail)
 
 
 def test_broken_lines_are_reported_and_refused_where_row_numbers_matter(tmp_path: Path) -> None:

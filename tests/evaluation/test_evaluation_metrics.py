@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.errors import DataError
-from magcli.evaluation.metrics import Problem, estimate, gather, interval, maj_at_k, majority_right, paired, pass_at_k
+from magcli.evaluation.metrics import (
+    Problem,
+    estimate,
+    gather,
+    interval,
+    maj_at_k,
+    majority_right,
+    paired,
+    pass_at_k,
+)
+from magcli.stages.shared.evaluations import num_restated
 
 TRIALS = 80
 
@@ -231,3 +241,16 @@ def test_a_partial_verdict_is_refused():
         with pytest.raises(DataError, match=f"correct of id 'a' is {verdict:g}, expected true or false"):
             gather([{"id": "a", "correct": verdict}])
     assert gather([{"id": "a", "correct": 1.0}])[0].correct == (True,)
+
+
+def test_problems_of_one_id_may_have_other_prompts() -> None:
+    """Spaces do not count, nor does an unknown prompt."""
+    prompts = ("What is 2+2?", "What is  2+2? ", [{"role": "user", "content": "What is 3+3?"}], None)
+    one, spaced, other, unknown = (gather([{"id": "a", "correct": True, "prompt": prompt}]) for prompt in prompts)
+    assert [num_restated(one, theirs) for theirs in (one, spaced, other, unknown, ())] == [0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("id", [None, ""])
+def test_a_completion_without_an_id_is_no_sample_of_the_others(id) -> None:
+    with pytest.raises(DataError, match="a completion has no id"):
+        gather([{"id": "a", "correct": True}, {"id": id, "correct": False}])

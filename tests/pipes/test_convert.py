@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from calling import call_stage
 
 from magcli.data import table
 from magcli.data.values import to_rows
+from magcli.errors import DataError
 
 
 @pytest.fixture
@@ -31,6 +34,31 @@ def test_rows_after_the_limit_are_not_read(source: Path, magcli) -> None:
 
 def numbers(path: Path) -> list[int]:
     return [row["n"] for batch in table.read(str(path)).rows for row in to_rows(batch)]
+
+
+@pytest.mark.parametrize(
+    ("values", "in_order"),
+    [
+        ([10, 9, None, 2**64, -5, 9.5], [-5, 9, 9.5, 10, 2**64, None]),
+        (["b", 'a"', "ab", None], ['a"', "ab", "b", None]),
+    ],
+)
+def test_values_of_json_are_sorted_by_value(tmp_path: Path, values, in_order) -> None:
+    """As texts, 10 and 2**64 are before 9; another tool may store texts as JSON."""
+    source, out = tmp_path / "in.arrow", tmp_path / "out.arrow"
+    texts = pa.array([None if value is None else json.dumps(value) for value in values], pa.string())
+    rows = pa.table({"n": pa.ExtensionArray.from_storage(pa.json_(), texts)})
+    with pa.ipc.new_file(source, rows.schema) as writer:
+        writer.write_table(rows)
+    call_stage("convert", source, output=out, sort="n")
+    assert numbers(out) == in_order
+
+
+def test_values_without_an_order_are_not_sorted(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"n": 10}\n{"n": "a"}\n')
+    with pytest.raises(DataError, match="rows cannot be sorted by n: it has values of several types"):
+        call_stage("convert", source, output=tmp_path / "out.jsonl", sort="n")
 
 
 @pytest.mark.parametrize(

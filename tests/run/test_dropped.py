@@ -69,6 +69,27 @@ def test_values_keep_their_types_and_others_are_in_the_detail(tmp_path: Path) ->
     assert "x.jsonl" in second["drop_detail"]
 
 
+def test_own_columns_keep_their_values_whatever_a_stage_calls_its_details(tmp_path: Path, capsys) -> None:
+    own = {"detail": "from book A", "error": "page torn", "against": "nothing"}
+    table = [{**PROOF, **own}, {**PROOF, **own, "prompt": ""}, {**HARD[0], **own}]
+    source, dropped = written(tmp_path / "in.jsonl", table), tmp_path / "dropped.jsonl"
+    evaluation = written(tmp_path / "test.jsonl", HARD)
+    options = {"against": str(evaluation), "allow_empty": True, "quiet": False}
+    call_stage("clean-math", source, output=tmp_path / "kept.jsonl", dropped=dropped, **options)
+    rows = {row["drop_reason"]: row for row in rows_of(dropped)}
+    assert all({name: row[name] for name in own} == own for row in rows.values())
+    assert rows["proof"]["drop_detail"] == "Prove that"
+    assert json.loads(rows["contaminated"]["drop_detail"]) == {"against": "test.jsonl", "against_row": "p0"}
+    assert rows["empty-prompt"]["drop_detail"] is None
+    assert "page torn" not in capsys.readouterr().err
+
+
+def test_rows_without_an_id_get_no_empty_one(tmp_path: Path) -> None:
+    source, dropped = written(tmp_path / "in.jsonl", [{"id": None, "n": 1}, {"id": "a", "n": 2}]), tmp_path / "d.jsonl"
+    call_stage("convert", source, output=tmp_path / "kept.jsonl", dropped=dropped, where="n > 1")
+    assert [(row["id"], row["n"]) for row in rows_of(dropped)] == [(None, 1)]
+
+
 def test_rows_are_written_while_the_stage_runs(tmp_path: Path) -> None:
     """Memory is bounded: rows leave it long before the end."""
     with DroppedTable(str(tmp_path / "d.arrow"), schema_of(SCHEMA, pa.schema([])), "stage") as dropped:

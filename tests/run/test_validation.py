@@ -279,7 +279,7 @@ def test_a_failed_start_does_not_constrain_the_next_command(tmp_path: Path) -> N
 def test_the_number_of_a_dropped_row_counts_those_that_cannot_be_read(monkeypatch) -> None:
     dropped = []
     drops = Drops(keep=False)
-    monkeypatch.setattr(drops, "row", lambda id, reason, row: dropped.append((id, reason)))
+    monkeypatch.setattr(drops, "row", lambda id, reason, row, **detail: dropped.append((id, reason)))
     prompts = ["?", "{}", " ", "!"]
     batch = pa.record_batch({"prompt": prompts, validation.UNREAD: [None, "not-text\tan object", None, None]})
     job = Job("pass", Console(quiet=True), drops)

@@ -236,6 +236,23 @@ def test_ratios_are_factors_of_both_directions():
 # ---- several rollouts ----
 
 
+def test_groups_of_several_tables_may_have_the_same_numbers(tmp_path):
+    """Or none in one of them: rollouts of different prompts are never compared."""
+    said = {"completion": "\\boxed{4}", "step": 1}
+    right = [{**said, "group": 0, "prompt": "What is 2+2?", "answer": "4", "reward": 1.0}] * 2
+    wrong = [{**said, "group": 0, "prompt": "What is 7+2?", "answer": "9", "reward": 0.0}] * 2
+    without = []
+    for n in (1, 1, 3, 4):
+        without.append({**said, "prompt": f"What is {n}+2?", "answer": f"{n + 2}", "reward": float(n % 2)})
+    paths = [written(tmp_path / f"{n}.jsonl", rows) for n, rows in enumerate((right, wrong, without))]
+    out = tmp_path / "audited.jsonl"
+    call_stage("audit", *paths, output=out)
+    rows = rows_of(out)
+    assert [row["group"] for row in rows] == [0, 0, 1, 1, 2, 2, 3, 4]
+    assert [row["audit_no_spread"] for row in rows] == [True] * 6 + [None] * 2
+    assert not any(row["audit_equal_answers"] for row in rows)
+
+
 def rollout(group="a", reward=None, answer=None, **values):
     standard = {
         "said_right": None, "is_right": None, "ends_within": False, "finish": None, "num_tokens": None, "ratios": None,

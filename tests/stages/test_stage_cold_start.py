@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -182,6 +183,19 @@ def test_the_mix_is_reported_exactly(tmp_path, capsys, tiny_model_dir):
     assert {name: share["rows"] for name, share in mix.items()} == Counter(trace["source"] for trace in out)
     assert mix["instructions"]["length"] == 2 * len("Hello."), "the tokenizer has one token a character"
     assert sum(events["lengths"]["lengths"].values()) == len(out)
+
+
+def test_another_tokenizer_in_the_same_folder_makes_another_mix(tmp_path, capsys, tiny_model_dir):
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    source = written(tmp_path / "in.jsonl", [rollout("p", 0, sample, True) for sample in range(2)])
+    options = {"output": tmp_path / "out.arrow", "tokenizer": str(folder), "quiet": False}
+    for _ in range(2):
+        call_stage("cold-start", source, **options)
+    assert "out.arrow is up to date" in capsys.readouterr().err
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "model_max_length": 7}))
+    call_stage("cold-start", source, **options)
+    assert "up to date" not in capsys.readouterr().err
 
 
 def test_unreadable_instructions_are_reported(tmp_path, capsys):

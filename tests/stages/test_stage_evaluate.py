@@ -83,6 +83,29 @@ def test_two_runs_are_compared_problem_by_problem(tmp_path):
     assert gain["high"] - gain["low"] < found["avg@n"]["high"] - found["avg@n"]["low"]
 
 
+def test_ids_of_different_problems_are_warned_of(tmp_path, capsys):
+    rows = [{**row, "prompt": f"Which is {row['id']}?"} for row in graded([[1, 0], [1, 1], [0, 0]])]
+    ours = written(tmp_path / "a.jsonl", rows)
+    theirs = written(tmp_path / "b.jsonl", [*rows[:2], *({**row, "prompt": "Another one?"} for row in rows[2:])])
+    for other, warned in ((ours, False), (theirs, True)):
+        call_stage("evaluate", ours, against=other, output=tmp_path / "out.jsonl", quiet=False, restart=True)
+        said = capsys.readouterr().err
+        text = f"2 problems have the same id but other prompts in the input and {other}; if they are different problems"
+        assert (text in said) == warned
+
+
+def test_ids_that_are_numbers_are_those_that_are_text(tmp_path):
+    texts = [{**row, "id": row["id"].removeprefix("p")} for row in graded([[1] * 12, [1, 0] * 6])]
+    numbers = [{**row, "id": int(row["id"])} for row in texts]
+    ours, theirs = written(tmp_path / "a.jsonl", texts), written(tmp_path / "b.jsonl", numbers)
+    for options in ({"against": theirs}, {"compare": True}):
+        tables = (ours, theirs) if "compare" in options else (theirs,)
+        call_stage("evaluate", *tables, output=tmp_path / "out.jsonl", ks="1,6", restart=True, **options)
+        found = metrics(tmp_path / "out.jsonl")
+        number = found["maj@6 difference"]["num_problems"] if "against" in options else found["maj@6"]["num_paired"]
+        assert number == 2
+
+
 def test_runs_without_a_common_problem_are_refused(tmp_path):
     ours = written(tmp_path / "a.jsonl", graded([[1, 0], [1, 1]]))
     theirs = written(tmp_path / "b.jsonl", graded([[1, 0]], prefix="q"))

@@ -118,6 +118,22 @@ def test_matrices_of_shards_are_joined(example, tmp_path):
     assert rows_of(tmp_path / "kept.arrow") == rows_of(example / "kept.arrow")
 
 
+def test_a_repeated_problem_has_no_more_votes_in_a_replay(tmp_path):
+    """One solution alone replaces no output, however often its problem is in the table."""
+    tests = [{"input": f"{n}\n", "output": f"{n + 1}\n"} for n in (1, 2, 3)]
+    wrong = {"input": "4\n", "output": "99\n"}
+    row = {
+        "id": "p",
+        "prompt": "Add one.",
+        "tests": [*tests, wrong],
+        "solutions": [{"language": "python", "code": "print(int(input()) + 1)", "verdict": "right"}],
+    }
+    rows = [row, row, {**row, "tests": tests}]
+    decided = filtered(tmp_path, rows, matrix=tmp_path / "m.arrow")
+    assert decided[1] == {"p": "solutions-fail"}
+    assert filtered(tmp_path, rows, from_matrix=tmp_path / "m.arrow") == decided
+
+
 def test_a_matrix_that_another_command_writes_is_refused(tmp_path):
     held = tmp_path / "m.arrow"
     with durable.locked(held), pytest.raises(UsageError, match=r"m\.arrow is being written by process \d+"):

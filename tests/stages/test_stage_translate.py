@@ -170,6 +170,22 @@ def test_rows_are_joined_by_row_number(tmp_path):
     assert [row["prompt"] for row in rows_of(out)] == [row["prompt"] for row in german]
 
 
+def test_a_translation_is_not_that_of_another_problem_with_its_id(tmp_path):
+    largest = "Which of the numbers in the list above is the largest one of all of them?"
+    apples = "How many apples does each of the children have after the party is over?"
+    german = "Wie viele Äpfel hat jedes der Kinder, nachdem das Fest zu Ende ist?"
+    text = "Lequel des nombres de la liste ci-dessus est le plus grand de tous les nombres ?"
+    data, out = written(tmp_path / "t.jsonl", [{"id": "1", "prompt": text}]), tmp_path / "o.jsonl"
+    options = {"output": out, "from_": data, "languages": ("fr",), "fraction": 1.0}
+    # The same problem again, and in a language from which nothing is translated.
+    rows = [{"id": "1", "prompt": prompt, "answer": "7"} for prompt in (german, largest, largest, german)]
+    call_stage("translate", written(tmp_path / "p.jsonl", rows), **options)
+    assert [row["prompt"] for row in rows_of(out)] == [german, text, text, german]
+    other = written(tmp_path / "q.jsonl", [*rows, {"id": "1", "prompt": apples, "answer": "3"}])
+    with pytest.raises(DataError, match=r"id '1' belongs to two .* problems, of which .*t\.jsonl translates one"):
+        call_stage("translate", other, **options)
+
+
 def test_unreadable_lines_of_existing_translations_are_reported(tmp_path, capfd):
     path = tmp_path / "translations.jsonl"
     path.write_text(TRANSLATIONS.read_text() + '{"id": \n')

@@ -83,9 +83,9 @@ class Dump:
         return self._value(row, "logprobs"), self._value(row, "trainer_logprobs")
 
     def group(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What joins the samples of a prompt at one step."""
-        name = "group" if "group" in self.columns else "prompt"
-        return (self._value(row, "step"), row[self.columns.get(name, name)])
+        """What joins the samples of a prompt at one step: the prompt, and the group's name where the dump has one."""
+        # Names of groups may begin anew in another table, and are null where one of several tables has none.
+        return (self._value(row, "step"), self._value(row, "group"), row["prompt"])
 
     def compared(self, schema: pa.Schema) -> list[str]:
         """The columns of measured rows that are needed to compare rollouts."""

@@ -1,6 +1,6 @@
 """What rollouts tell together: whose verdicts differ, rewards without a reason, groups without spread, repetition.
 
-A group is all rollouts of one step with the same prompt, or those that a column ``group`` joins.
+A group is all rollouts of one step with the same prompt, and the same value of a column ``group`` if there is one.
 """
 
 from collections import Counter, defaultdict

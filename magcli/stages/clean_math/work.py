@@ -216,8 +216,7 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
         for row, source in zip(to_rows(batch), sources, strict=True):
             if source:
                 matches[source.file] += 1
-                against = {"against": source.file, "against_row": source.row}
-                job.drops.row(row["id"], "contaminated", {**row, **against})
+                job.drops.row(row["id"], "contaminated", row, against=source.file, against_row=source.row)
         is_clean = [source is None for source in sources]
         yield batch.filter(pa.array(is_clean, pa.bool_()))
     names = [*short_names(files).values(), *suites]
@@ -291,4 +290,4 @@ def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, index: StatementI
     (values,) = to_rows(row)
     id, _ = index.keys[duplicate.of]
     relation = "conflicts_with" if duplicate.reason == "conflicting-answers" else "duplicate_of"
-    job.drops.row(values["id"], duplicate.reason, {**values, relation: id})
+    job.drops.row(values["id"], duplicate.reason, values, **{relation: id})

@@ -44,8 +44,11 @@ BATCH = 512
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """Digests of the instructions and of the system prompt."""
-    return engines.system_identity(config.system) | tables.table_identity("instructions", config.instructions)
+    """Digests of the instructions, of the system prompt and of a local tokenizer."""
+    identity = engines.system_identity(config.system) | tables.table_identity("instructions", config.instructions)
+    model = Model.open(config.tokenizer)
+    # A hub id and an empty name are not local. Lengths do not depend on weights.
+    return identity | {"tokenizer_sha256": model.config_digest} if model.is_local else identity
 
 
 def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str, str] | Converted | DataError]:
@@ -259,7 +262,7 @@ def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
             if not any(turn["role"] == "assistant" for turn in turns):
                 raise DataError("the conversation has no turn of the assistant")
         except DataError as error:
-            job.drops.row(_key(row), "unusable-trace", {**row, "error": str(error)})
+            job.drops.row(_key(row), "unusable-trace", row, error=str(error))
         else:
             yield row
 
@@ -382,7 +385,7 @@ def _in_layout(source: Source, job: Job) -> Rows:
         for row in to_rows(batch.filter(why.is_valid())):
             # "reason<tab>what is wrong".
             reason, _, detail = row.pop(UNREAD).partition("\t")
-            job.drops.row(_key(row), reason, {**row, "error": detail})
+            job.drops.row(_key(row), reason, row, error=detail)
         yield batch.filter(why.is_null()).drop_columns([UNREAD])
 
 

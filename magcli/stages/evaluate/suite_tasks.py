@@ -227,14 +227,23 @@ def _completed(rows: Rows, task: SuiteTask, job: Job) -> Rows:
     assert task.table is not None
     answered: set[str] = set()
     reasons = _drop_reasons(task.table)
+    names = [name for name in ("id", "suite") if name in task.columns]
     for batch in rows:
-        answered.update(batch.column("id").to_pylist())
+        answered.update(map(_name, batch.select(names).to_pylist()))
         yield batch
     for batch in task.problems:
         for row in to_rows(batch):
-            if row["id"] not in answered:
+            name = _name(row)
+            if name not in answered:
                 # The file of reasons is missing beside a table that was moved without it.
-                job.drops.row(row["id"], reasons.get(row["id"], PromptTooLong.reason), row)
+                job.drops.row(row["id"], reasons.get(name, PromptTooLong.reason), row)
+
+
+def _name(problem: Mapping[str, Any]) -> str:
+    """What tells a problem of a task from the others: its id, in a table of several suites behind its suite."""
+    id, suite = problem["id"], problem.get("suite")
+    # The ids of a suite of magcli begin with its name already.
+    return f"{suite}/{id}" if suite and not id.startswith(f"{suite}/") else str(id)
 
 
 def _reasons_path(table: Path) -> Path:
@@ -242,7 +251,7 @@ def _reasons_path(table: Path) -> Path:
 
 
 def _drop_reasons(table: Path) -> dict[str, str]:
-    """Why problems have no completions in a stored table, by id."""
+    """Why problems have no completions in a stored table, by ``_name``."""
     path = _reasons_path(table)
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
@@ -385,7 +394,7 @@ class _Runner:
         for result in results:
             for dropped in result.dropped:
                 self.job.drops.add(dropped)
-                reasons[dropped.id] = dropped.reason
+                reasons[_name(dropped.row)] = dropped.reason
             yield result.rows
         if task.table is not None:
             _store_reasons(task.table, reasons)

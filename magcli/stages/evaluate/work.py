@@ -36,6 +36,7 @@ from magcli.stages.shared.evaluations import (
     open_completions,
     read_problems,
     sides_of,
+    warn_of_restated,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         estimates_of: dict[str, list[Estimate]] = {}
         for suite, problems in ours.items():
             # Within the block: merging answers starts workers.
-            estimates_of[suite] = _estimated(suite, problems, theirs.get(suite), config, equality)
+            estimates_of[suite] = _estimated(suite, problems, theirs.get(suite), config, job, equality)
 
     report_skipped_ks(ours, config.ks, job)
     for task in tasks:
@@ -241,13 +242,19 @@ def _baseline(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality
 
 
 def _estimated(
-    suite: str, problems: list[Problem], before: list[Problem] | None, config: Config, equality: AnswerEquality
+    suite: str,
+    problems: list[Problem],
+    before: list[Problem] | None,
+    config: Config,
+    job: Job,
+    equality: AnswerEquality,
 ) -> list[Estimate]:
     """The metrics of one suite, those of the --before model, and the differences to it or to another run."""
     estimates = metrics.estimate(problems, config.ks, config.seed)
     if config.against:
         judged = _judged(read_problems(config.against, suite), config)
         before = equality.merge(judged, config.ks)
+        warn_of_restated(problems, before, f"the input and {config.against}", job.console, stage="evaluate")
     differences = metrics.paired(problems, before or (), config.ks, config.seed)
     other = config.against or config.before
     if other and not differences:

@@ -257,18 +257,18 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
             try:
                 sequences = targets.examples(model.tokenizer, tables.conversation(row, system))
             except DataError as error:
-                job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
+                job.drops.row(str(row.get("id") or ""), "unusable-trace", row, error=str(error))
                 continue
             for sequence in sequences:
                 # An id beyond the embedding would fail in the middle of training.
                 check_vocabulary(sequence.tokens, vocabulary_size)
             weight = _weight(row)
             if weight is None:
-                job.drops.row(str(row.get("id", "")), "no-weight", row)
+                job.drops.row(str(row.get("id") or ""), "no-weight", row)
                 continue
             # All or nothing: the examples of a conversation are parts of one.
             if any(len(sequence.tokens) > longest for sequence in sequences):
-                job.drops.row(str(row.get("id", "")), "too-long", row)
+                job.drops.row(str(row.get("id") or ""), "too-long", row)
                 continue
             if len(sequences) > 1:
                 split_rows += 1

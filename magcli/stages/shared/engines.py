@@ -178,7 +178,7 @@ def gradable(problems: Iterable[dict[str, Any]], grader: Grader, job: Job) -> It
     for row in problems:
         grader.check(row)
         if fault := grader.fault(row):
-            job.drops.row(row["id"], "bad-gold", {**row, "error": fault})
+            job.drops.row(row["id"], "bad-gold", row, error=fault)
         else:
             yield row
 

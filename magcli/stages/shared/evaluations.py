@@ -17,10 +17,13 @@ from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.evaluation import metrics
 from magcli.evaluation.metrics import Estimate, Side, distinct, known_ks, labels
+from magcli.run.validation import as_text
 from magcli.stages.shared import graders
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from magcli.console import Console
     from magcli.data.source import Rows, Source
     from magcli.evaluation.metrics import Key, Problem
@@ -71,7 +74,35 @@ def sides_of(
         sides.append(Side(label, estimates, merged))
     # Models of two comparisons may have one name.
     side_names = distinct(side.name for side in sides)
-    return [side._replace(name=name) for side, name in zip(sides, side_names, strict=True)]
+    named = [side._replace(name=name) for side, name in zip(sides, side_names, strict=True)]
+    for side in named[1:]:
+        for suite, of_suite in side.problems.items():
+            first = named[0].problems.get(suite, ())
+            warn_of_restated(first, of_suite, f"{named[0].name} and {side.name}", console, stage=stage)
+    return named
+
+
+def num_restated(ours: Sequence[Problem], theirs: Sequence[Problem]) -> int:
+    """The number of problems that both have by their ids, but with other prompts."""
+    theirs_by_id = {problem.id: problem.statement for problem in theirs}
+    pairs = [(our.statement, theirs_by_id[our.id]) for our in ours if our.id in theirs_by_id]
+    # Unknown is not another one.
+    return sum(bool(one and other) and one != other for one, other in pairs)
+
+
+def warn_of_restated(
+    ours: Sequence[Problem], theirs: Sequence[Problem], where: str, console: Console, *, stage: str
+) -> None:
+    """Warn of ids that may be of different problems, so that a difference by problem would mean nothing.
+
+    It is no error, as two models may have been asked the same in other words.
+    """
+    if count := num_restated(ours, theirs):
+        console.warn(
+            f"{stage}: {count:,} problems have the same id but other prompts in {where}; if they are different "
+            "problems, their differences mean nothing: give each problem an id of its own",
+            problems=count,
+        )
 
 
 def _by_model(source: Source, label: str) -> dict[str, dict[Key, Estimate]]:
@@ -152,11 +183,11 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
     """Graded completions by suite and problem; completions without a verdict are dropped.
 
     Raises:
-        DataError: two problems have the same id.
+        DataError: two problems have the same id, or a completion has none.
     """
     completions: dict[str, list[dict[str, Any]]] = {}
     for batch in rows:
-        columns = batch.select([name for name in COLUMNS if name in batch.schema.names])
+        columns = _with_text_ids(batch.select([name for name in COLUMNS if name in batch.schema.names]))
         for number, row in enumerate(columns.to_pylist()):
             # A reason such as a crashed verifier is no verdict on the completion.
             if row.get("reason") not in UNCOUNTED:
@@ -172,6 +203,12 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
     if job is not None:
         _report_timeouts(completions, job)
     return {suite: metrics.gather(rows_of_suite) for suite, rows_of_suite in completions.items()}
+
+
+def _with_text_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with ids as text, as stages read them, so that 1 of one table is "1" of another."""
+    position = batch.schema.get_field_index("id")
+    return batch.set_column(position, "id", as_text(batch.column(position), batch.schema.field(position)))
 
 
 def _report_timeouts(completions: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> None:

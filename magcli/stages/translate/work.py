@@ -106,7 +106,7 @@ def _with_texts_of(config: Config, table: Path, rows: Rows, choice: LanguageChoi
     # Ids match wherever a row is; row numbers only if no row is missing.
     if config.by != "id":
         rows = _complete(rows, job)
-    return with_translations(rows, texts, config.by, choice)
+    return with_translations(rows, texts, config.by, choice, str(table))
 
 
 def report(config: Config, rows: Rows, job: Job) -> Rows:

@@ -99,6 +99,18 @@ def test_rows_left_out_keep_their_reason(guesser, tmp_path) -> None:
     assert [(row["id"], row["drop_reason"]) for row in rows_of(dropped)] == [("long", "refused")]
 
 
+def test_rows_left_out_of_one_suite_have_namesakes_in_another(guesser, tmp_path) -> None:
+    prompts = {("a", "1"): "a?", ("a", "2"): "b?", ("b", "1"): "x" * 600, ("b", "2"): "c?"}
+    rows = [{"id": id, "suite": suite, "prompt": text, "answer": "3"} for (suite, id), text in prompts.items()]
+    problems, kept, dropped = tmp_path / "problems.jsonl", tmp_path / "kept.arrow", tmp_path / "dropped.jsonl"
+    problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"model": str(guesser), "completions": kept, "samples": 2, "max_tokens": 8, "system": "none"}
+    for ks in ("1", "1,2"):  # sampled, and from the stored completions
+        call_stage("evaluate", problems, output=tmp_path / "m.arrow", dropped=dropped, ks=ks, **options)
+        found = [(row["suite"], row["id"], row["drop_reason"]) for row in rows_of(dropped)]
+        assert found == [("b", "1", "prompt-too-long")]
+
+
 @pytest.mark.flaky(reruns=2)
 def test_a_killed_evaluation_resumes_with_the_same_result(suites, guesser, tmp_path, capsys) -> None:
     options = {"suite": suites, "model": str(guesser), "deterministic": True, "samples": 32, "slots": 8}
