@@ -135,6 +135,11 @@ class Admission:
         self.grading.discard(number)
         del self.started[number]
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether the outstanding groups are enough for an update, if none of them is dropped."""
+        return len(self.started) >= self.batch
+
     def choose(self) -> list[int] | None:
         """The numbers of the groups that train next, ascending; None while the update has to wait."""
         return self._choose_from(self.ready)

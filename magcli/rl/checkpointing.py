@@ -92,9 +92,9 @@ class Checkpointing:
             self.folder.log(line)
             self.lines.append(line)
 
-    def lacks_evaluation(self, step: int) -> bool:
-        """Whether the weights of an update (0: of the start) are to be evaluated."""
-        return self.evaluations.is_missing(self._line(step))
+    def lacks_evaluation(self, step: int, *, ends: bool = False) -> bool:
+        """Whether the weights of an update (0: of the start) are to be evaluated; ``ends``: the run ends with it."""
+        return self.evaluations.is_missing(self._line(step), ends=ends)
 
     def record_evaluation(self, step: int, values: Line) -> None:
         """Add an evaluation to the line of its update."""
@@ -124,11 +124,14 @@ class Checkpointing:
             self.save(trainer)
         return is_due
 
-    def save_trajectory(self, trainer: Trainer) -> None:
-        """Write float32 weights for the landscape if due: at the start, at intervals, and at the end."""
+    def save_trajectory(self, trainer: Trainer, *, ends: bool = False) -> None:
+        """Write float32 weights for the landscape if due: at the start, at intervals, and at the end.
+
+        ``ends``: the run ends with this update, perhaps an earlier one than the last.
+        """
         if self.trajectory_every == 0:
             return
-        is_due = trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates
+        is_due = ends or trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates
         target = checkpoint.step_folder(self.folder.trajectory, trainer.done)
         if is_due and not target.exists():
             trainer.controller.save_model(target, exact=True)
@@ -158,11 +161,15 @@ class Checkpointing:
         trainer.controller.finish_save()
 
     def finish(self, trainer: Trainer) -> None:
-        """Write the last checkpoint, from which the run can be prolonged, and the model, which marks it as finished."""
+        """Write the last checkpoint, from which the run can be prolonged, and the model, which marks it as finished.
+
+        The landscape's last weights are those of the model.
+        """
         # A checkpoint that ranks still write is not complete yet.
         trainer.controller.finish_save()
         self.complete_save(trainer)
         self.ledger.sync()
+        self.save_trajectory(trainer, ends=True)
         trainer.controller.save_adapter(self.folder.path / "adapter")
         trainer.controller.save_model(self.folder.model)
         keep_last_checkpoint(self.folder)

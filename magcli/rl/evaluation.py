@@ -11,21 +11,22 @@ Measure = Callable[[], Awaitable[Line]]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTimes:
-    """Before the first update, after each ``every``-th (0: never), and after the last of ``updates``."""
+    """Before the first update, after each ``every``-th (0: never), and after the last: that of ``updates``, or an
+    earlier one with which the run ends."""
 
     every: int = 0
     updates: int = 0
 
-    def is_due(self, step: int) -> bool:
-        """Whether the weights of a step are evaluated."""
+    def is_due(self, step: int, *, ends: bool = False) -> bool:
+        """Whether the weights of a step are evaluated; ``ends``: the run ends with it."""
         if self.every == 0:
             return False
         # Step 0, before the first update, is due, too.
-        return step % self.every == 0 or step == self.updates
+        return ends or step % self.every == 0 or step == self.updates
 
-    def is_missing(self, line: Line) -> bool:
+    def is_missing(self, line: Line, *, ends: bool = False) -> bool:
         """Whether an evaluation is due that a line of metrics lacks: the process ended before it was done."""
-        return self.is_due(line["step"]) and line.get(HELD_OUT[0]) is None
+        return self.is_due(line["step"], ends=ends) and line.get(HELD_OUT[0]) is None
 
 
 def text(values: Line) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -55,6 +55,10 @@ class Monitor(Protocol):
     def saved_first(self, step: int) -> None: ...
 
 
+Evaluate = Callable[[int, str | None], Coroutine[Any, Any, None]]
+"""``evaluate_due`` of a run."""
+
+
 async def train(
     trainer: Trainer,
     engine: RolloutEngine,
@@ -81,8 +85,9 @@ async def train(
     counting = _counting(trainer, scheduler, monitor)
     evaluate = partial(evaluate_due, scheduler=scheduler, checkpointing=checkpointing, monitor=monitor, measure=measure)
     try:
-        await evaluate(trainer.done)
-        while trainer.done < trainer.updates and not stages.end_of_run(checkpointing.lines):
+        end = stages.end_of_run(checkpointing.lines)
+        await evaluate(trainer.done, end)
+        while trainer.done < trainer.updates and end is None:
             # A batch of finished groups; generators go on with the next ones.
             stage = stages.stage_at(checkpointing.lines)
             settings = stages.settings[stage]
@@ -100,12 +105,13 @@ async def train(
             with scheduler.trainer_in("saving"):
                 line = updates.record(delivered)
                 await run(updates.save_due)
-            await evaluate(trainer.done)
+            end = stages.end_of_run(checkpointing.lines)
+            await evaluate(trainer.done, end)
             monitor.update(line)
             check_update(delivered, checkpointing.lines)
-        return await end_by_rule(stages, checkpointing.lines, scheduler)
-    except AllSolved as end:
-        return await end_all_solved(end, stages, scheduler, trainer.done)
+        return await end_by_rule(end, scheduler)
+    except AllSolved as solved:
+        return await end_all_solved(solved, stages, scheduler, trainer.done, evaluate)
     except asyncio.CancelledError:  # by SIGTERM, if that was requested
         if updates.ending.requested and await run(updates.save_before_end):
             monitor.saved_first(trainer.done)
@@ -117,26 +123,30 @@ async def train(
         await scheduler.stop()
 
 
-async def end_by_rule(stages: TrainingStages, lines: Sequence[Line], scheduler: RolloutScheduler) -> str | None:
-    """Why the rule of the last stage ended the run, of which the outstanding groups are dropped; None if it did not."""
-    end = stages.end_of_run(lines)
+async def end_by_rule(end: str | None, scheduler: RolloutScheduler) -> str | None:
+    """Drop the outstanding groups of a run that the rule of its last stage has ended; returns why, or None."""
     if end is None:
         return None
     await scheduler.abandon("run-ended")
     return f"rl: {end}"
 
 
-async def end_all_solved(end: AllSolved, stages: TrainingStages, scheduler: RolloutScheduler, updates: int) -> str:
-    """Why the run ended after so many updates: no problem is left, and the outstanding groups are dropped.
+async def end_all_solved(
+    solved: AllSolved, stages: TrainingStages, scheduler: RolloutScheduler, updates: int, evaluate: Evaluate
+) -> str:
+    """End a run of which no problem is left after so many updates: the outstanding groups are dropped, and the weights
+    are evaluated; returns why.
 
     Raises:
         AllSolved: there are stages after this one, which its problems would not reach.
     """
     # A later stage may have other problems, so this is not the end that was asked for.
     if scheduler.stage < len(stages.options) - 1:
-        raise end
+        raise solved
     await scheduler.abandon("all-solved")
-    return f"{end}; ended after {updates} updates"
+    end = f"{solved}; ended after {updates} updates"
+    await evaluate(updates, end)
+    return end
 
 
 def _counting(trainer: Trainer, scheduler: RolloutScheduler, monitor: Monitor) -> asyncio.Task[None]:
@@ -208,10 +218,19 @@ class Updates:
 
 
 async def evaluate_due(
-    step: int, *, scheduler: RolloutScheduler, checkpointing: Checkpointing, monitor: Monitor, measure: Measure | None
+    step: int,
+    end: str | None,
+    *,
+    scheduler: RolloutScheduler,
+    checkpointing: Checkpointing,
+    monitor: Monitor,
+    measure: Measure | None,
 ) -> None:
-    """Evaluate the weights of an update, which the engines have, if it is due and was not done before."""
-    if measure is None or not checkpointing.lacks_evaluation(step):
+    """Evaluate the weights of an update, which the engines have, if it is due and was not done before.
+
+    ``end``: why the run ends early with this update, or None.
+    """
+    if measure is None or not checkpointing.lacks_evaluation(step, ends=end is not None):
         return
     with scheduler.trainer_in("evaluation"):
         values = await measure()

@@ -124,13 +124,22 @@ def cispo() -> Loss:
 
     The paper has no lower bound (here: 0) and no figure for the cap; 5 is that of ScaleRL (arXiv 2510.13786).
     """
-    return Loss(cispo_policy_loss, "group", "token", 1.0, 4.0)
+    return Loss(cispo_policy_loss, "group", "token", 1.0, 4.0, is_cispo_capped)
 
 
 def cispo_policy_loss(tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
     """-sg(clip(r, 1 - clip_low, 1 + clip_high)) A log policy probability of each token ``[N]``."""
     ratio = importance_ratio(tokens.new.detach(), tokens.old).clamp(1 - clip_low, 1 + clip_high)
     return -ratio * tokens.advantage * tokens.new
+
+
+def is_cispo_capped(tokens: Tokens, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
+    """Which tokens have a weight that the lower and the upper bound changes, bool ``[N]`` each.
+
+    Unlike a clipped ratio, the weight is bounded whatever the sign of the advantage.
+    """
+    ratio = importance_ratio(tokens.new.detach(), tokens.old)
+    return ratio < 1 - clip_low, ratio > 1 + clip_high
 
 
 def rloo() -> Loss:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from magcli.errors import Stopped
 from magcli.generate.types import Rollout
 from magcli.rl.admission import Admission
-from magcli.rl.curriculum import Curriculum
+from magcli.rl.curriculum import AllSolved, Curriculum
 from magcli.rl.ledger import Ledger
 from magcli.rl.outcomes import GroupOutcomes
 from magcli.rl.rollouts import GroupSampler
@@ -96,6 +96,8 @@ class RolloutScheduler:
         self._taken: list[int] = []
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
+        self._all_solved: AllSolved | None = None
+        """Why no further group of the stage can start. It is raised once those that have started fill no batch."""
         # Last, since it uses everything above.
         self._unfinished = self._restore()
 
@@ -131,6 +133,8 @@ class RolloutScheduler:
         Groups that start from now on have the settings of the stage; running ones keep theirs.
         """
         self.stage = stage
+        # What was found during an update may be of the stage before; else it is found again.
+        self._all_solved = None
         self.admission.batch = self.settings.batch_groups
         self.sampler.engine.set_concurrency(self._concurrency)
         with self.trainer_in(self.admission.waits_for()):
@@ -202,6 +206,8 @@ class RolloutScheduler:
         while True:
             if self._failure is not None:
                 raise self._failure
+            if self._all_solved is not None and not self.admission.has_batch:
+                raise self._all_solved
             numbers = self.admission.choose()
             if numbers is not None:
                 batch = self._take(numbers)
@@ -236,9 +242,20 @@ class RolloutScheduler:
         # Groups of an interrupted process are within the bound already: they were started before.
         while self._unfinished and self.admission.in_flight < capacity:
             self._start(self._restart(self._unfinished.pop(0)))
-        while self.admission.may_start(capacity):
-            self._start(self._reserve())
+        while self.admission.may_start(capacity) and self._all_solved is None:
+            self._start_next()
         self._measure()
+
+    def _start_next(self) -> None:
+        """Start the group of the next problem, or note that there is none."""
+        try:
+            number = self._reserve()
+        except AllSolved as end:
+            # Not raised here: a batch may be under way, which has to be trained and recorded.
+            self._all_solved = end
+            self._changed.set()
+        else:
+            self._start(number)
 
     def _reserve(self) -> int:
         # Reserved on disk before it starts, so that a kill leaves no group without its problem.

@@ -128,7 +128,7 @@ class ClipStats(NamedTuple):
     """How clipping affects the tokens of one micro-batch, each ``[N]`` and without gradient.
 
     ``log_ratio`` is new minus old log-probability; ``low`` and ``high``: the lower or upper bound sets the token's
-    gradient to zero.
+    gradient to zero or, of a loss whose ratio is a weight only (CISPO), bounds that weight.
     """
 
     log_ratio: Tensor

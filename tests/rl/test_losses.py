@@ -81,6 +81,16 @@ def test_cispo_keeps_the_gradient_of_tokens_beyond_the_cap():
     assert new.grad.tolist() == [-5.0, -1.0]
 
 
+def test_cispo_counts_the_tokens_beyond_the_cap_whatever_their_advantage():
+    new = torch.zeros(4)
+    old, signs = torch.tensor([-3.0, -3.0, -1.0, 1.0]), torch.tensor([1.0, -1.0, 1.0, -1.0])
+    tokens = Tokens(new, old, signs, torch.arange(4))
+    low, high = loss_of("cispo").is_clipped(tokens, 0.5, 4.0)
+    assert (low.tolist(), high.tolist()) == ([False, False, False, True], [True, True, False, False])
+    low, high = loss_of("grpo").is_clipped(tokens, 0.5, 4.0)
+    assert (low.tolist(), high.tolist()) == ([False, False, False, True], [True, False, False, False])
+
+
 @pytest.fixture(scope="module")
 def model(tiny_model_dir):
     model = load_model(str(tiny_model_dir), dtype=torch.float32)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from magcli.errors import EnvironmentFault, Stopped
 from magcli.generate.types import Rollout
-from magcli.rl.curriculum import Curriculum, StageProblems
+from magcli.rl.curriculum import AllSolved, Curriculum, StageProblems
 from magcli.rl.ledger import Ledger, account, read
 from magcli.rl.outcomes import MAX_WRONG
 from magcli.rl.scheduler import RolloutScheduler, Schedule
@@ -339,6 +339,42 @@ def test_an_error_while_nobody_waits_is_raised_at_the_next_wait(tmp_path):
 
     with pytest.raises(EnvironmentFault, match="the generator is gone"):
         asyncio.run(scenario())
+
+
+def solved_after(monkeypatch, groups, *, stage=0):
+    """All problems of a stage are solved once so many groups have started."""
+    problem = Curriculum.problem
+
+    def problem_or_none(curriculum, number, stage_of_group=0):
+        if number >= groups and stage_of_group == stage:
+            raise AllSolved("rl: all 7 problems are solved")
+        return problem(curriculum, number, stage_of_group)
+
+    monkeypatch.setattr(Curriculum, "problem", problem_or_none)
+
+
+@pytest.mark.parametrize("ticks", [lambda number: 0, lambda number: 3 + number % 2])
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_every_batch_that_was_taken_is_trained_before_solved_problems_end_the_run(
+    tmp_path, monkeypatch, staleness, ticks
+):
+    solved_after(monkeypatch, 6)
+    scheduler = scheduled(tmp_path, Clock(ticks), staleness=staleness)
+    with pytest.raises(AllSolved):
+        asyncio.run(asyncio.wait_for(updates(scheduler), 30))
+    events = read(tmp_path / "ledger.jsonl")
+    steps = {kind: [event["step"] for event in events if event["event"] == kind] for kind in ("taken", "trained")}
+    assert steps["taken"] == steps["trained"] == list(range(1, scheduler.version + 1))
+    assert scheduler.version > 0
+    assert account(events).faults == ()
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_problems_solved_by_the_last_update_of_a_stage_do_not_end_the_next_one(tmp_path, monkeypatch, staleness):
+    solved_after(monkeypatch, 4, stage=0)
+    scheduler = scheduled(tmp_path, Clock(lambda number: 0), [(2, 8), (2, 8)], staleness=staleness, updates=5)
+    batches, _ = asyncio.run(asyncio.wait_for(updates(scheduler, lambda update: int(update >= 2)), 30))
+    assert [numbers for _, numbers in batches] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
 def test_a_run_rejecting_groups_with_different_rewards_gets_a_hint(tmp_path):

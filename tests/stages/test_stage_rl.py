@@ -392,14 +392,18 @@ def test_problems_that_are_never_solved_stop_the_run(guesser, tmp_path):
     assert not (tmp_path / "run" / "model").exists()
 
 
-@pytest.mark.parametrize("schedule", ["async", "sync"])
+@pytest.mark.parametrize(
+    "schedule", [{}, {"schedule": "sync"}, {"generators": 1, "staleness": 0}], ids=["async", "sync", "generator"]
+)
 def test_a_run_whose_problems_are_all_solved_ends_with_its_model(guesser, tmp_path, monkeypatch, schedule, capsys):
     """Every group counts as solved: each problem retires after its first."""
     monkeypatch.setattr("magcli.rl.curriculum.ProblemStats.add", solved)
     problems = written(tmp_path / "p.jsonl", [("3", letter) for letter in "abcdefgh" * 3])
-    run, options = tmp_path / "run", SMALL | {"updates": 50, "retire_after": 1, "schedule": schedule, "quiet": False}
+    run, options = tmp_path / "run", SMALL | {"updates": 50, "retire_after": 1, "quiet": False} | schedule
     call_stage("rl", problems, model=str(guesser), run=run, **options)
     assert 0 < len(metrics(run)) < 24
+    (last,) = (run / "checkpoints").iterdir()
+    assert last.name == f"step-{len(metrics(run)):06d}", "each update of the model is in the metrics"
     message = f"(1 all-correct groups in a row); use harder ones; ended after {len(metrics(run))} updates"
     assert message in capsys.readouterr().err
     assert (run / "model" / "model.safetensors").exists()

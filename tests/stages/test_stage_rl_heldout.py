@@ -66,6 +66,36 @@ def test_a_synchronous_run_has_the_same_weights_and_rollouts_with_evaluations(
             assert 10 < line["answer_tokens"] <= 24
 
 
+@pytest.mark.parametrize("all_solved", [False, True], ids=["rule", "all-solved"])
+def test_a_run_that_ends_early_evaluates_and_stores_the_weights_of_its_model(
+    guesser, letters, exam, tmp_path, monkeypatch, all_solved
+):
+    run, recipe = tmp_path / "run", tmp_path / "recipe.toml"
+    # Neither is due before the end.
+    options = SYNC | EXAM | {"evaluate_every": 50, "trajectory_every": 50, "updates": 9, "retire_after": 1}
+    if all_solved:
+        monkeypatch.setattr("magcli.rl.curriculum.ProblemStats.add", solved)
+        recipe.write_text("")
+    else:
+        monkeypatch.setattr("magcli.rl.training_stages.EASY_WINDOW", 2)
+        monkeypatch.setattr("magcli.rl.training_stages.EASY_SHARE", -1.0)  # any groups are too easy
+        recipe.write_text('[[rl.stage]]\nuntil = "data-easy"\n')
+    call_stage("rl", letters, model=str(guesser), run=run, eval_table=exam, recipe=recipe, **options)
+    last = metrics(run)[-1]["step"]
+    assert last < 9
+    assert list(evaluations(run)) == [0, last]
+    stored = RunDir(run).stored_weights()
+    assert [folder.name for folder in stored] == ["step-000000", f"step-{last:06d}"]
+    model = load_file(run / "model" / "model.safetensors")
+    landscape = load_file(stored[-1] / "model.safetensors")
+    assert all(tensor.equal(model[name]) for name, tensor in landscape.items())
+
+
+def solved(stats, correct, graded, *, is_open=False):
+    """Any group counts as solved."""
+    stats.groups, stats.solved_in_a_row = stats.groups + 1, 1
+
+
 def test_the_last_accuracy_is_that_of_evaluate_on_the_result(guesser, letters, exam, tmp_path):
     run, measured = tmp_path / "run", tmp_path / "metrics.jsonl"
     call_stage("rl", letters, model=str(guesser), run=run, eval_table=exam, **SYNC | EXAM)

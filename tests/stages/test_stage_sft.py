@@ -106,6 +106,20 @@ def test_the_best_checkpoint_by_held_out_loss_is_the_result(tiny_model_dir, tmp_
     )
 
 
+def test_held_out_traces_of_which_none_is_usable_are_refused(tiny_model_dir, tmp_path):
+    """Without their loss the last model would be the result, and not the best."""
+    held = tmp_path / "held.jsonl"
+    held.write_text(json.dumps({"prompt": "a?", "completion": "z" * 5000}) + "\n")
+    data = traces(tmp_path / "t.jsonl")
+    options = {**SHORT, "model": str(tiny_model_dir), "run": tmp_path / "run", "held_out": held}
+    for dry_run in (True, False):
+        with pytest.raises(DataError, match=r"sft: no usable trace in .*held\.jsonl \(dropped too-long 1\)"):
+            call_stage("sft", data, **options, dry_run=dry_run)
+    held.write_text(json.dumps({"prompt": "a?", "completion": "z"}) + "\n")
+    call_stage("sft", data, **options)
+    assert "held_out_loss" in lines(tmp_path / "run")[-1]
+
+
 def measured(folder, prompt, completion):
     """Mean loss of the targets by plain transformers."""
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)

@@ -101,7 +101,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         _announce_memory(config, templates.open_model(config), job.console)
     else:
         examples = list(_examples(config, model, rows, job.schema, job, where))
-        _require_examples(examples, job, where)
+        _require_examples(examples, job.drops.summary(), where)
         # Rows, not examples: a conversation may have several.
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
@@ -139,7 +139,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
 
     with ExitStack() as stack:
-        _require_examples(examples, job, where)
+        _require_examples(examples, job.drops.summary(), where)
         tokens = sum(len(example.tokens) for example in examples)
         step_tokens = config.step_tokens or default_step_tokens(tokens)
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
@@ -289,15 +289,15 @@ def _require_traces(schema: pa.Schema, where: str) -> None:
 
 def _show(examples: Sequence[Example], model: Model, job: Job, where: str) -> None:
     """Print examples with their loss masks."""
-    _require_examples(examples, job, where)
+    _require_examples(examples, job.drops.summary(), where)
     for example in examples:
         sequence = TokensWithMask(list(example.tokens), list(example.mask))
         put(show_mask(model.tokenizer, sequence) + "\n\n")
 
 
-def _require_examples(examples: Sequence[Example], job: Job, where: str) -> None:
+def _require_examples(examples: Sequence[Example], reasons: str, where: str) -> None:
+    """Raise DataError if a table has no usable trace; ``reasons`` are those of dropped rows."""
     if not examples:
-        reasons = job.drops.summary()
         dropped = f" (dropped {reasons})" if reasons else ""
         raise DataError(f"sft: no usable trace in {where}{dropped}")
 
@@ -315,7 +315,11 @@ def _held_out(config: Config, model: Model, job: Job) -> list[Example]:
     if config.held_out is None:
         return []
     source = table.read(str(config.held_out))
-    return list(_examples(config, model, source.rows, source.schema, job, source.name))
+    dropped_before = job.drops.counts.copy()
+    examples = list(_examples(config, model, source.rows, source.schema, job, source.name))
+    # Without any the last model would silently be the result, not the best.
+    _require_examples(examples, job.drops.summary(dropped_before), source.name)
+    return examples
 
 
 @contextmanager

@@ -68,7 +68,9 @@ def _current_stage(stages: list[dict[str, Any]], folder: RunDir) -> dict[str, An
     """The options of the stage of a run's last update."""
     if not stages:
         return {}
+    # Without the line of step 0, which has an evaluation only.
+    updates = [line for line in folder.metrics() if line["step"]]
     # A stage may begin with the last update: what counts is what came before it.
-    updates_before_last = folder.metrics()[:-1]
+    updates_before_last = updates[:-1]
     number = len(starts([StageOptions(**stage) for stage in stages], updates_before_last)) - 1
     return stages[number]
