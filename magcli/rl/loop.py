@@ -89,9 +89,8 @@ async def train(
         await evaluate(trainer.done, end)
         while trainer.done < trainer.updates and end is None:
             # A batch of finished groups; generators go on with the next ones.
-            stage = stages.stage_at(checkpointing.lines)
-            settings = stages.settings[stage]
-            batch = await scheduler.next_batch(stage)
+            batch = await scheduler.next_batch(stages.stage_at(checkpointing.lines))
+            settings = scheduler.settings
             if trainer.done == first:
                 check_mismatch(await first_mismatch(trainer, engine, batch, settings, run), monitor)
             await engine.sleep()
@@ -101,8 +100,7 @@ async def train(
                 delivered = await deliver(trainer, engine, run)
                 scheduler.update_finished()
                 delivered |= await probe(trainer, engine, batch.trained, settings, run)
-            # The line of metrics, checkpoint and evaluation, as far as they are due.
-            with scheduler.trainer_in("saving"):
+            with scheduler.trainer_in("saving"):  # the line of metrics, and a checkpoint if it is due
                 line = updates.record(delivered)
                 await run(updates.save_due)
             end = stages.end_of_run(checkpointing.lines)

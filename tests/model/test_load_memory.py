@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from magcli.model.compute import prepare_device
+from magcli.model.load import prepare_device
 
 FAULTS = """
 import resource, sys

@@ -46,7 +46,7 @@ def test_sft_reports_and_records_what_auto_selects(tiny_model_dir, tmp_path, mon
     call_stage("sft", given, model=str(tiny_model_dir), run=tmp_path / "run", output=out, quiet=False, **SFT)
     assert capsys.readouterr().err.count("sft: bf16 no (a test says so)") == 1
     plan = "the run trains in fp32, in micro-batches of up to 8,192 tokens"
-    assert chosen(tmp_path / "run") == {"bf16": "no", "thoughts": "think", "plan": plan}
+    assert chosen(tmp_path / "run") == {"bf16": "no", "thoughts": "think", "plan": plan, "micro_tokens": "8192"}
     assert table.read(str(out)).chain[-1].config["chosen"] == {"bf16": "no", "thoughts": "think"}
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.model.model import Model
     from magcli.plan.forecast import Forecast
+    from magcli.plan.formats import TrainerPlan
     from magcli.run.rundir import RunDir
 
 UNKNOWN_PROMPT = 512
@@ -30,6 +31,10 @@ CANDIDATES = 8
 
 class Planned(Protocol):
     """The plan of a run."""
+
+    @property
+    def trainer(self) -> TrainerPlan:
+        """How each rank trains."""
 
     @property
     def forecast(self) -> Forecast:
@@ -66,6 +71,8 @@ def check(plan: Planned, folder: RunDir, console: Console) -> None:
         stage = plan.forecast.stage
         console.say(f"{stage}: resumed with another plan: {text}; before, {earlier}", event="plan-changed")
     folder.note(PLAN, text)
+    # For those who compute with it, as `magcli simulate` does.
+    folder.note("micro_tokens", str(plan.trainer.micro_tokens))
 
 
 def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str | None) -> int:
