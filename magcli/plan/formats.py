@@ -43,6 +43,7 @@ class TrainerPlan:
     lora_alpha: float = 32.0
     bf16_base: bool = False
     offloads_moments: bool = False
+    weight_decay: float = 0.0
 
     def text(self) -> str:
         """What a rank does, after the words "the run"."""

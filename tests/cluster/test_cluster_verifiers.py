@@ -14,8 +14,8 @@ from magcli.cluster.open import open_cluster
 from magcli.cluster.types import LOCAL
 from magcli.data import table
 from magcli.stages.rl.config import Config
-from magcli.stages.rl.verifiers import Verifiers, open_verifiers
-from magcli.stages.shared import environments, graders
+from magcli.stages.rl.verifiers import Judging, Verifiers, open_verifiers
+from magcli.stages.shared import environments
 from magcli.verify.reward import RewardRule
 
 TOYS = Path(__file__).parents[1] / "environments" / "toys.py"
@@ -49,12 +49,12 @@ def jobs(count):
         yield f"<think>so</think>It is \\boxed{{{answer}}}.", 10, row, RULE
 
 
-async def graded(config, console, cluster, grade):
+async def graded(judging, console, cluster, grade):
     """The rewards of a grader of this process, and of verifiers on the cluster, by ``grade``."""
-    grader = graders.open_grader(config, config.reward)
+    grader = judging.open_grader()
     try:
         expected = await grade(grader)
-        async with open_verifiers(config, Verifiers(grader, None), [PROGRAM], cluster, console) as verifiers:
+        async with open_verifiers(judging, Verifiers(grader, None), [PROGRAM], cluster, console) as verifiers:
             return expected, await grade(verifiers.grader)
     finally:
         await grader.close()
@@ -69,9 +69,9 @@ def test_answers_and_programs_are_graded_as_in_this_process(machines):
     async def grade(grader):
         return await asyncio.gather(*(grader.reward(*job) for job in [*programs, *jobs(12)]))
 
-    config = Config(verifiers=1, sandbox="auto")
+    judging = Judging.of(Config(verifiers=1, sandbox="auto"))
     with open_cluster(machines.address) as cluster:
-        expected, rewards = asyncio.run(graded(config, Messages(), cluster, grade))
+        expected, rewards = asyncio.run(graded(judging, Messages(), cluster, grade))
     assert rewards == expected
     assert [reward.correct for reward in rewards[:5]] == [True, False, False, True, True]
 
@@ -102,10 +102,10 @@ def test_a_killed_verifier_is_replaced_and_what_it_had_not_graded_is_asked_again
             killed.append(verifier)
         return await asyncio.gather(*asks)
 
-    config = Config(verifiers=2, reward=f"{reward_file}:judge")
+    judging = Judging.of(Config(verifiers=2, reward=f"{reward_file}:judge"))
     console = Messages()
     with open_cluster(machines.address) as cluster:
-        expected, rewards = asyncio.run(graded(config, console, cluster, grade))
+        expected, rewards = asyncio.run(graded(judging, console, cluster, grade))
     assert rewards == expected
     assert len(killed) == 1
     ((text, event),) = console.warnings
@@ -130,24 +130,24 @@ def test_an_environment_answers_as_in_this_process_also_when_its_verifier_was_ki
         verifiers = [pid for node in machines.nodes for pid in workers_on(node)]
         os.kill(verifiers[0], signal.SIGKILL)
 
-    async def scenario(config, cluster, here, console):
-        grader = graders.open_grader(config, config.reward)
+    async def scenario(judging, cluster, here, console):
+        grader = judging.open_grader()
         try:
             expected = await asked(here)
             flag.unlink()
-            async with open_verifiers(config, Verifiers(grader, here), [], cluster, console) as verifiers:
+            async with open_verifiers(judging, Verifiers(grader, here), [], cluster, console) as verifiers:
                 there, _ = await asyncio.gather(asked(verifiers.environment), kill_one())
             return expected, there
         finally:
             await grader.close()
 
-    config = Config(verifiers=2, workers=1, environment=f"{TOYS}:Slow", sandbox="auto")
+    judging = Judging.of(Config(verifiers=2, workers=1, environment=f"{TOYS}:Slow", sandbox="auto"))
     console = Messages()
     with (
         open_cluster(machines.address) as cluster,
-        environments.open_environment(config, config.environment) as here,
+        environments.open_environment(judging.grading, judging.environment) as here,
     ):
-        expected, there = asyncio.run(scenario(config, cluster, here, console))
+        expected, there = asyncio.run(scenario(judging, cluster, here, console))
     assert there == expected
     assert there[0].messages == ({"role": "user", "content": "Again?"},)
     assert there[-1].messages == ()
@@ -178,8 +178,8 @@ def test_a_reward_named_like_a_module_stands_for_no_other_in_a_verifier(tmp_path
     with open_cluster(LOCAL) as cluster:
         for name in ("json.py", "torch.py", "random.py"):
             (tmp_path / name).write_text("import beside\ndef judge(completion, row):\n    return beside.VALUE\n")
-            config = Config(verifiers=1, reward=f"{tmp_path / name}:judge")
-            expected, rewards = asyncio.run(graded(config, Messages(), cluster, grade))
+            judging = Judging.of(Config(verifiers=1, reward=f"{tmp_path / name}:judge"))
+            expected, rewards = asyncio.run(graded(judging, Messages(), cluster, grade))
             assert rewards == expected
             assert [reward.total for reward in rewards] == [pytest.approx(0.8444218515250481)] * 4
 

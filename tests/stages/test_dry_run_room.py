@@ -13,12 +13,13 @@ from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.stages.rl import work as rl
 from magcli.stages.rl.config import Config
-from magcli.stages.rl.sampling_engine import _share_threads, check_room
-from magcli.stages.rl.work import _beside
+from magcli.stages.rl.sampling_engine import _share_threads
+from magcli.stages.rl.spec import RunSpec
+from magcli.stages.rl.work import _check_room
 from magcli.stages.sft import Config as SFTConfig
 from magcli.stages.sft import work as sft
 from magcli.stages.shared import trainers
-from magcli.stages.shared.trainers import share_threads
+from magcli.stages.shared.trainers import RankSpec, share_threads
 
 RL = Config(model="m", run=Path("run"), device="cuda", engine="vllm", trainers=4, generators=2, tensor_parallel=2)
 SFT = SFTConfig(model="m", run=Path("run"), device="cuda", trainers=9)
@@ -40,7 +41,7 @@ def two_nodes(monkeypatch):
 
 def forecast_room(config):
     """What a dry run checks before it forecasts the memory."""
-    check_room(config, Console(), beside=_beside(config))
+    _check_room(RunSpec.of(config), Console())
 
 
 def test_what_the_gpus_of_this_machine_can_hold_passes(gpus):
@@ -72,7 +73,7 @@ def test_a_dry_run_of_sft_counts_its_ranks(gpus):
     gpus(8)
     with pytest.raises(UsageError, match="sft: --trainers 9 takes a GPU for each rank; PyTorch finds 8"):
         sft.forecast(SFT, Console())
-    trainers.check_room("sft", replace(SFT, trainers=8), Console())
+    trainers.check_room(RankSpec.of("sft", replace(SFT, trainers=8)), Console())
 
 
 def test_a_named_card_is_of_another_machine(gpus):

@@ -4,7 +4,8 @@ import pytest
 
 from magcli.errors import UsageError
 from magcli.stages.rl.config import Config
-from magcli.stages.shared import rank_options, trainers
+from magcli.stages.shared import rank_options
+from magcli.stages.shared.trainers import RankSpec
 
 
 @pytest.mark.parametrize(
@@ -19,11 +20,11 @@ from magcli.stages.shared import rank_options, trainers
     ],
 )
 def test_the_most_ranks_that_have_room(options: dict[str, int], places: int, ranks: int) -> None:
-    assert trainers._largest_size(Config(**options), places, lambda number: True) == ranks
+    assert RankSpec.of("rl", Config(**options)).largest(places, lambda number: True) == ranks
 
 
 def test_ranks_that_the_model_does_not_fit_are_not_tried() -> None:
-    assert trainers._largest_size(Config(trainers=8), 7, lambda number: number in (5, 3)) == 5
+    assert RankSpec.of("rl", Config(trainers=8)).largest(7, lambda number: number in (5, 3)) == 5
 
 
 @pytest.mark.parametrize("fewest", [1, 9])

@@ -18,7 +18,7 @@ from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal
 from magcli.run.rundir import RunDir
 from magcli.run.types import Result
-from magcli.stages import generate, rl
+from magcli.stages import generate
 from magcli.stages.shared import engines, training
 
 TRACES = [{"prompt": f"{number}?", "completion": "<think></think>\\boxed{1}"} for number in range(12)]
@@ -73,11 +73,18 @@ def job():
     return Job("rl", Console(quiet=True), Drops(keep=False))
 
 
+def resolved(folder, job, *, exact=False, **asked):
+    """The formats of a run with these options; those that are not given are auto."""
+    return training.resolve_formats(
+        {"bf16": "auto", "dtype": "auto"} | asked, Model.open("m"), "cpu", folder, job, exact=exact
+    )
+
+
 def test_a_resumed_run_keeps_its_formats_unless_overridden(tmp_path, monkeypatch, job):
     def opened(machine_format, **options):
         machine(monkeypatch, machine_format)
         with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-            found = training.resolve_formats(rl.Config(model="m", **options), Model.open("m"), folder, job)
+            found = resolved(folder, job, **options)
             folder.log({"step": 1})
             return found
 
@@ -97,16 +104,14 @@ def test_a_resumed_run_keeps_its_formats_unless_overridden(tmp_path, monkeypatch
 def test_formats_of_training_and_sampling_are_reported_together(tmp_path, monkeypatch, capsys):
     machine(monkeypatch, "fp32")
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-        training.resolve_formats(rl.Config(model="m"), Model.open("m"), folder, Job("rl", Console(), Drops(keep=False)))
+        resolved(folder, Job("rl", Console(), Drops(keep=False)))
     assert capsys.readouterr().err == "rl: bf16 no (a test says so), dtype fp32 (a test says so)\n"
 
 
 def test_a_synchronous_run_is_float32_on_every_machine(tmp_path, monkeypatch, job):
     machine(monkeypatch, "bf16")
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-        found = training.resolve_formats(
-            rl.Config(model="m", schedule="sync"), Model.open("m"), folder, job, exact=True
-        )
+        found = resolved(folder, job, exact=True)
     assert found == Formats(False, "fp32")
 
 

@@ -30,7 +30,7 @@ from magcli.plan.machine import Card
 from magcli.plan.machine import Machine as Found
 from magcli.run.job import Drops, Job
 from magcli.run.rundir import RunDir
-from magcli.stages.rl.config import Config, check
+from magcli.stages.rl.config import Config, check, processes
 from magcli.stages.rl.plan import RunPlan
 from magcli.stages.rl.sampling_engine import generators_demand
 from magcli.stages.shared import training
@@ -109,9 +109,10 @@ def chosen(options, machine, folder):
     config = Config(model="model", device="cuda" if machine.gpus else "cpu", **options)
     check(config)
     model = Model.open("model")
+    asked = {"bf16": config.bf16, "dtype": config.dtype}
     with RunDir.open(folder, "rl", {}, restart=True) as run:
         job = Job("rl", Console(quiet=True), Drops(keep=False))
-        formats = training.resolve_formats(config, model, run, job, exact=config.schedule == "sync")
+        formats = training.resolve_formats(asked, model, config.device, run, job, exact=config.schedule == "sync")
     plan = RunPlan.of(config, model, Found.ask(config.device, config.card), formats=formats)
     trainer, engines, forecast = plan.trainer, plan.engines, plan.forecast
     assert "'auto'" not in repr((trainer, engines)), "nothing is still to be decided"
@@ -130,7 +131,7 @@ def chosen(options, machine, folder):
         "share": f"{engines.share:.3f}",
         "eager": engines.eager,
         "micro-tokens": forecast.plan.training.micro_tokens,
-        "beside": generators_demand(config) or "-",
+        "beside": generators_demand(processes(config)) or "-",
         "peak": f"{forecast.plan.peak / GIB:.2f}",
         "disk": f"{sum(line.size for line in forecast.disk) / GIB:.2f}",
         "fits": forecast.fits or advice(forecast),

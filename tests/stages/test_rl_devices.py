@@ -17,6 +17,7 @@ from magcli.stages.rl.config import Config, processes
 from magcli.stages.rl.plan import RunPlan
 from magcli.stages.shared import trainers
 from magcli.stages.shared.rank_options import check_attention
+from magcli.stages.shared.trainers import RankSpec
 from magcli.train import varlen
 
 CARD = Card("a made-up card", 80 << 30, 80 << 30)
@@ -69,9 +70,9 @@ def test_what_would_leave_cards_idle_is_refused(config: Config, cards: int, mess
 def test_more_ranks_than_cards_are_refused_before_they_start(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(trainers, "open_cluster", lambda address, **_: nullcontext(Cluster("local")))
-    with trainers.opened("rl", replace(ON_GPU, trainers=2), Console()) as (_, controller):
+    with trainers.opened(RankSpec.of("rl", replace(ON_GPU, trainers=2)), Console()) as (_, controller):
         assert controller.size == 2
-    refused = trainers.opened("rl", replace(ON_GPU, trainers=3), Console())
+    refused = trainers.opened(RankSpec.of("rl", replace(ON_GPU, trainers=3)), Console())
     with pytest.raises(UsageError, match="rl: --trainers 3 takes a GPU for each rank; PyTorch finds 2"), refused:
         pass
 

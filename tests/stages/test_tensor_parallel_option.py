@@ -120,21 +120,21 @@ def test_too_few_cards_for_the_ranks_are_refused(changes, message) -> None:
 def test_trainer_ranks_and_the_ranks_of_generators_add_up(gpus) -> None:
     gpus(8)
     config = replace(ON_GPUS, trainers=4)
-    check_devices(config, Cluster("local"))
+    check_devices(processes(config), Cluster("local"))
     too_few = r"too few for 2 generators of 2 GPUs each; use --generators 1, .*, or lower --trainers"
     with pytest.raises(UsageError, match=too_few):
-        check_devices(replace(config, trainers=5), Cluster("local"))
+        check_devices(processes(replace(config, trainers=5)), Cluster("local"))
     with pytest.raises(UsageError, match="each of the 8 GPUs has a trainer rank, and generators need others"):
-        check_devices(replace(config, trainers=8), Cluster("local"))
-    check_devices(replace(config, trainers=8), Cluster("auto"))
+        check_devices(processes(replace(config, trainers=8)), Cluster("local"))
+    check_devices(processes(replace(config, trainers=8)), Cluster("auto"))
     with pytest.raises(UsageError, match="this process samples while 4 trainer ranks wait"):
-        check_devices(replace(config, generators=0), Cluster("auto"))
+        check_devices(processes(replace(config, generators=0)), Cluster("auto"))
 
 
 def test_the_demand_of_generators_on_a_cluster() -> None:
-    assert generators_demand(ON_GPUS) == Demand("generators", 2, Resources(cpus=1, gpus=2))
-    assert generators_demand(replace(ON_GPUS, device="cpu")) == Demand("generators", 2, Resources(cpus=2))
-    assert generators_demand(replace(ON_GPUS, generators=0)) is None
+    assert generators_demand(processes(ON_GPUS)) == Demand("generators", 2, Resources(cpus=1, gpus=2))
+    assert generators_demand(processes(replace(ON_GPUS, device="cpu"))) == Demand("generators", 2, Resources(cpus=2))
+    assert generators_demand(processes(replace(ON_GPUS, generators=0))) is None
 
 
 @pytest.mark.parametrize(

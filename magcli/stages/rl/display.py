@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from magcli.rl.trainer import Trainer
     from magcli.run.rundir import Line, RunDir
     from magcli.run.trackers import LogLines
-    from magcli.stages.rl.config import Config
+    from magcli.stages.rl.spec import RunSpec
 
 
 class Display:
@@ -90,12 +90,12 @@ class Display:
         self._console.say(f"rl: {mismatch_text(summary)}", event="mismatch", **summary)
 
 
-def say_pool(config: Config, problems: Sequence[Mapping[str, Any]], console: Console) -> None:
+def say_pool(spec: RunSpec, problems: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Say what share of the groups will train, if the problems have the pass rates of ``filter-math``."""
-    forecast = pool.forecast(problems, config.group_size)
+    forecast = pool.forecast(problems, spec.group_size)
     # Pass rates say nothing about other rewards than right and wrong.
-    if forecast is not None and config.diverse_by == "outcome":
-        console.say(f"rl: {forecast.text(config.group_size)}", event="pool", **forecast._asdict())
+    if forecast is not None and spec.diverse_by == "outcome":
+        console.say(f"rl: {forecast.text(spec.group_size)}", event="pool", **forecast._asdict())
 
 
 def say_resumed(ledger: Ledger, trainer: Trainer, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,17 +23,17 @@ from magcli.stages.rl.config import Config
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row per rollout, with all columns of its problem."""
-    rollout = rollouts_of(config)
+    rollout = rollouts_of(config.replay, config.reward, config.environment)
     # A column of the rollouts replaces one of the problems with its name.
     others = [field for field in input_schema if field.name not in rollout.names]
     return pa.schema([*rollout, *others], input_schema.metadata)
 
 
-def rollouts_of(config: Config) -> pa.Schema:
+def rollouts_of(replay: Path | None, reward: str, environment: str) -> pa.Schema:
     """The columns of a run's rollouts, without those of its problems; of a replay those that its rollouts have."""
-    if config.replay is not None:
-        return StoredRollouts(config.replay).schema
-    return rollout_schema(custom=bool(config.reward), environment=bool(config.environment))
+    if replay is not None:
+        return StoredRollouts(replay).schema
+    return rollout_schema(custom=bool(reward), environment=bool(environment))
 
 
 def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any]], out: pa.Schema) -> pa.RecordBatch:
@@ -59,20 +60,20 @@ def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any
     return pa.RecordBatch.from_arrays(arrays, schema=out)
 
 
-def show_masks(config: Config, model: Model) -> None:
-    """Print the first rollouts that the newest update of a run trained, with their loss masks.
+def show_masks(run: Path, model: Model, number: int) -> None:
+    """Print the first ``number`` rollouts that the newest update of a run trained, with their loss masks.
 
     Raises:
         DataError: the run has trained none.
     """
     # Names have the number of the update, with leading zeros.
-    paths = sorted(RunDir(config.run).rollouts.glob("step-*.arrow"))
+    paths = sorted(RunDir(run).rollouts.glob("step-*.arrow"))
     if not paths:
-        raise DataError(f"rl: {config.run} has no rollouts yet; --show-mask shows those of a run, so train first")
+        raise DataError(f"rl: {run} has no rollouts yet; --show-mask shows those of a run, so train first")
     newest = table.read(str(paths[-1]))
     trained = [group.rollouts for group in groups_of(newest.rows) if group.dropped is None]
     rollouts = list(chain.from_iterable(trained))
-    for rollout in rollouts[: config.show_mask]:
+    for rollout in rollouts[:number]:
         is_sampled = [True] * len(rollout.tokens)
         for start, end in rollout.given:  # what an environment said
             is_sampled[start:end] = [False] * (end - start)

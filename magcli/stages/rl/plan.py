@@ -154,6 +154,7 @@ def _trainer(basis: _Basis, forecast: Forecast) -> TrainerPlan:
         lora_alpha=config.lora_alpha,
         bf16_base=training_memory.bf16_base,
         offloads_moments=config.offload == "moments",
+        weight_decay=config.weight_decay,
     )
 
 

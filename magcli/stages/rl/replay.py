@@ -6,7 +6,6 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from magcli.config import as_json
 from magcli.errors import DataError
 from magcli.plan.machine import Machine
 from magcli.rl.layout import note_layout
@@ -15,8 +14,7 @@ from magcli.rl.replay import replay
 from magcli.rl.stored import StoredRollouts
 from magcli.run.settings import differences
 from magcli.stages.rl.display import say_results
-from magcli.stages.rl.parts import Inputs, build_checkpointing, build_stages, build_trainer, shown
-from magcli.stages.rl.plan import RunPlan
+from magcli.stages.rl.parts import Inputs, build_checkpointing, build_trainer, shown, stages_for
 from magcli.stages.rl.replayed import options_of_replayed
 from magcli.stages.shared import forecast, forms, trainers
 
@@ -25,7 +23,8 @@ if TYPE_CHECKING:
     from magcli.model.model import Model
     from magcli.rl.stored import Extent
     from magcli.rl.types import Group
-    from magcli.stages.rl.config import Config
+    from magcli.stages.rl.plan import RunPlan
+    from magcli.stages.rl.spec import RunSpec
     from magcli.train.controller import RankController
 
 
@@ -38,15 +37,15 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
         DataError: the rollouts cannot be replayed with this model.
         Stopped: several updates in a row had no finite gradient.
     """
-    config, model, folder, console = inputs.config, inputs.model, inputs.folder, inputs.job.console
-    extent = check_stored(config, model)
-    machine = Machine.ask(config.device, config.card)
+    spec, model, folder, console = inputs.spec, inputs.model, inputs.folder, inputs.job.console
+    extent = check_stored(spec, model)
+    machine = Machine.ask(spec.ranks.device, spec.ranks.card)
     prompt = extent.longest_prompt
-    planned = partial(RunPlan.of, config, model, machine, formats=inputs.formats, longest_prompt=prompt)
+    planned = partial(spec.plan_on, model, machine, formats=inputs.formats, longest_prompt=prompt)
     forms.record(model.thoughts, inputs.job, [folder])
-    _say_differences(config, console)
-    with trainers.opened("rl", config, console, after_loss=after_loss, planned=planned) as (_, controller):
-        note_layout(folder, trainers=controller.size, tensor_parallel=1, fsdp_size=config.fsdp_size)
+    _say_differences(spec, console)
+    with trainers.opened(spec.ranks, console, after_loss=after_loss, planned=planned) as (_, controller):
+        note_layout(folder, trainers=controller.size, tensor_parallel=1, fsdp_size=spec.ranks.copy_size)
         plan = planned(ranks=controller.size)
         forecast.check(plan, folder, console)
         _replay_all(inputs, plan, controller)
@@ -55,39 +54,39 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
 
 def _replay_all(inputs: Inputs, plan: RunPlan, controller: RankController) -> None:
     """Train on the updates that are left, and write the model."""
-    config, model, folder = inputs.config, inputs.model, inputs.folder
-    assert config.replay is not None
-    trainer = build_trainer(config, model, plan, controller)
+    spec, model, folder = inputs.spec, inputs.model, inputs.folder
+    assert spec.replay is not None
+    trainer = build_trainer(spec, model, plan, controller)
     trainer.is_replay = True
     # A disk that cannot take the model is found before the training, not after it.
     controller.try_saving(folder.model)
     with closing(Ledger(folder.ledger)) as ledger:
         checkpointing = build_checkpointing(inputs, ledger, model, evaluates=False)
         checkpointing.resume(trainer)
-        stages = build_stages(config, model.thoughts)
+        stages = stages_for(spec.stages, model.thoughts)
         with shown(inputs, trainer, checkpointing) as display:
-            replay(trainer, StoredRollouts(config.replay), stages, checkpointing, display, config.diverse_by)
+            replay(trainer, StoredRollouts(spec.replay), stages, checkpointing, display, spec.diverse_by)
         checkpointing.finish(trainer)
 
 
-def check_stored(config: Config, model: Model) -> Extent:
+def check_stored(spec: RunSpec, model: Model) -> Extent:
     """Look through the rollouts for what a replay would fail on, before anything is trained.
 
     Raises:
         DataError: they are not those of a run, not whole, fewer than --updates, or of another tokenizer.
     """
-    assert config.replay is not None
-    stored = StoredRollouts(config.replay)
-    extent = stored.check(config.group_size, config.diverse_by)
-    if extent.updates < config.updates:
-        raise DataError(f"rl: {config.replay} has {extent.updates} updates to replay, not --updates {config.updates}")
+    assert spec.replay is not None
+    stored = StoredRollouts(spec.replay)
+    extent = stored.check(spec.group_size, spec.diverse_by)
+    if extent.updates < spec.updates:
+        raise DataError(f"rl: {spec.replay} has {extent.updates} updates to replay, not --updates {spec.updates}")
     # A larger id would index outside the embedding.
     size = int(model.text_config.vocab_size)
     # Ids within the vocabulary may still be those of another tokenizer.
     first = next(stored.updates()).groups[0]
     if extent.largest_id >= size or not _has_text(model, first):
         raise DataError(
-            f"rl: {config.replay} cannot be replayed with {config.model}, which has another tokenizer than the model "
+            f"rl: {spec.replay} cannot be replayed with {model.name}, which has another tokenizer than the model "
             "that sampled it; give that one, or one that was trained from it"
         )
     return extent
@@ -106,15 +105,15 @@ def _has_text(model: Model, group: Group) -> bool:
     return not has_text  # without any text there is nothing to compare
 
 
-def _say_differences(config: Config, console: Console) -> None:
+def _say_differences(spec: RunSpec, console: Console) -> None:
     """Say what is replayed, and which options differ from those of its run."""
-    assert config.replay is not None
-    earlier = options_of_replayed(config.replay)
-    now = {name: value for name, value in as_json(config).items() if name in earlier}
+    assert spec.replay is not None
+    earlier = options_of_replayed(spec.replay)
+    now = {name: value for name, value in spec.options.items() if name in earlier}
     for name in ("reward", "environment"):  # a replay has neither, and trains on what they gave
         if name in earlier:
             now[name] = earlier[name]
     changed = differences(earlier, now)
     options = f"other than there: {changed}" if changed else "with the same options"
-    text = f"rl: replaying {config.updates} updates of {config.replay}, off-policy and without an engine; {options}"
-    console.say(text, event="replay", replay=str(config.replay), updates=config.updates)
+    text = f"rl: replaying {spec.updates} updates of {spec.replay}, off-policy and without an engine; {options}"
+    console.say(text, event="replay", replay=str(spec.replay), updates=spec.updates)

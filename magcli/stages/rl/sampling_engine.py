@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from magcli.cluster.open import address_for
 from magcli.cluster.types import LOCAL, Demand
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy, warn_of_embedded
@@ -18,7 +17,6 @@ from magcli.generate.spec import Spec
 from magcli.generate.torch.open import open_adapted
 from magcli.generate.torch.policy import TorchPolicy
 from magcli.plan.machine import gpus
-from magcli.stages.rl.config import Config, processes
 from magcli.stages.shared import trainers
 
 if TYPE_CHECKING:
@@ -29,11 +27,13 @@ if TYPE_CHECKING:
     from magcli.generate.vllm.policy import VllmPolicy
     from magcli.model.model import Model
     from magcli.plan.engines import Engines
+    from magcli.plan.ranks import Processes
     from magcli.rl.trainer import Trainer
     from magcli.stages.rl.plan import RunPlan
+    from magcli.stages.shared.trainers import RankSpec
 
 
-def check_devices(config: Config, cluster: Cluster | None) -> None:
+def check_devices(asked: Processes, cluster: Cluster | None) -> None:
     """Refuse engines for which this machine has too few GPUs, before a model is loaded.
 
     GPUs of a cluster are counted when processes are placed, and without any the trainer says that its own is missing.
@@ -42,29 +42,29 @@ def check_devices(config: Config, cluster: Cluster | None) -> None:
         UsageError: GPUs would be idle, or there are fewer than engines.
     """
     cards = gpus()
-    on_this_machine = cluster is None or cluster.is_local or not config.generators
+    on_this_machine = cluster is None or cluster.is_local or not asked.generators
     if cards and on_this_machine:
-        processes(config).sampling_devices(cards)
+        asked.sampling_devices(cards)
 
 
-def check_room(config: Config, console: Console, *, beside: list[Demand]) -> None:
+def check_room(ranks: RankSpec, asked: Processes, console: Console, *, beside: list[Demand]) -> None:
     """For --dry-run: refuse trainer ranks and processes beside them for which this machine or cluster has no room.
 
     Raises:
         UsageError: this machine has too few GPUs.
         EnvironmentFault: the nodes of the cluster have no room, or it cannot be joined.
     """
-    trainers.check_room("rl", config, console, beside=beside)
-    on_this_machine = not config.generators or address_for(config.cluster) == LOCAL
-    if on_this_machine and trainers.counts_cards(config):
-        processes(config).sampling_devices(gpus())
+    trainers.check_room(ranks, console, beside=beside)
+    on_this_machine = not asked.generators or ranks.address == LOCAL
+    if on_this_machine and ranks.counts_cards:
+        asked.sampling_devices(gpus())
 
 
-def generators_demand(config: Config) -> Demand | None:
+def generators_demand(asked: Processes) -> Demand | None:
     """The resources of a cluster that the generators of a run need; None without any."""
-    if not config.generators:
+    if not asked.generators:
         return None
-    return Demand("generators", config.generators, engine_resources(config.device, config.tensor_parallel))
+    return Demand("generators", asked.generators, engine_resources(asked.device, asked.tensor_parallel))
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from magcli.cluster.open import servers
 from magcli.cluster.types import Demand, ProcessKind, Resources, Surroundings
 from magcli.environments.environment import Environment
 from magcli.stages.shared import graders
+from magcli.stages.shared.options import GraderOptions
 from magcli.verify.asking import EnvironmentWorkers
 from magcli.verify.reward import problem_kind
 from magcli.verify.service import ClusterVerifiers, open_verifier
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from magcli.cluster.service import OpenServer
     from magcli.console import Console
     from magcli.stages.rl.config import Config
-    from magcli.verify.grader import CompletionGrader
+    from magcli.verify.grader import CompletionGrader, Grader
 
 START_SECONDS = 120.0
 """How long a verifier may take to open."""
@@ -35,27 +37,59 @@ class Verifiers(NamedTuple):
     environment: Environment | None
 
 
-def verifiers_demand(config: Config) -> Demand | None:
-    """The resources of a cluster that the verifiers of a run need, a CPU per worker; None if this process grades."""
-    if not config.verifiers:
-        return None
-    return Demand("verifiers", config.verifiers, Resources(cpus=config.workers))
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """What judges the completions of a run: this process, or ``verifiers`` processes on the nodes of a cluster.
+
+    ``reward`` is a user's own, and ``environment`` what answers the turns; an empty text is none.
+    """
+
+    grading: GraderOptions
+    reward: str
+    environment: str
+    verifiers: int
+
+    @classmethod
+    def of(cls, config: Config) -> Judging:
+        """That of a run's options."""
+        grading = GraderOptions(config.workers, config.verify_deadline, config.sandbox)
+        return cls(grading, config.reward, config.environment, config.verifiers)
+
+    @property
+    def demand(self) -> Demand | None:
+        """The resources of a cluster that the verifiers need, a CPU per worker; None if this process grades."""
+        if not self.verifiers:
+            return None
+        return Demand("verifiers", self.verifiers, Resources(cpus=self.grading.workers))
+
+    def open_grader(self) -> Grader:
+        """The grader of this process."""
+        return graders.open_grader(self.grading, self.reward, self.environment)
+
+    def opener(self, problems: Sequence[Mapping[str, Any]]) -> OpenServer:
+        """Opens the run's grader, and its environment if it has one, in the process of a verifier."""
+        environment = None
+        if self.environment:
+            isolation, _ = graders.isolation(self.grading.sandbox)
+            environment = partial(EnvironmentWorkers, self.environment, self.grading.workers, isolation)
+        open_grader = partial(graders.open_grader, self.grading, self.reward)
+        return partial(open_verifier, open_grader, environment, _one_program(problems))
 
 
 @asynccontextmanager
 async def open_verifiers(
-    config: Config, own: Verifiers, problems: Sequence[Mapping[str, Any]], cluster: Cluster | None, console: Console
+    judging: Judging, own: Verifiers, problems: Sequence[Mapping[str, Any]], cluster: Cluster | None, console: Console
 ) -> AsyncIterator[Verifiers]:
     """What judges rollouts for the duration of the block: this process's ``own``, or those of the cluster.
 
     Raises:
         EnvironmentFault: the cluster has no room, or one of its machines cannot grade these problems.
     """
-    demand = verifiers_demand(config)
+    demand = judging.demand
     if demand is None or cluster is None:
         yield own
         return
-    async with _on_cluster(cluster, demand, _opener(config, problems), console) as verifiers:
+    async with _on_cluster(cluster, demand, judging.opener(problems), console) as verifiers:
         # The spec is this process's; its turns are answered on the cluster.
         environment = own.environment
         yield Verifiers(verifiers, Environment(environment.spec, verifiers) if environment else None)
@@ -87,16 +121,6 @@ async def _on_cluster(
             watching.cancel()
         await client.close()
         group.close()
-
-
-def _opener(config: Config, problems: Sequence[Mapping[str, Any]]) -> OpenServer:
-    """Opens the run's grader, and its environment if it has one, in the process of a verifier."""
-    environment = None
-    if config.environment:
-        isolation, _ = graders.isolation(config.sandbox)
-        environment = partial(EnvironmentWorkers, config.environment, config.workers, isolation)
-    open_grader = partial(graders.open_grader, config, config.reward)
-    return partial(open_verifier, open_grader, environment, _one_program(problems))
 
 
 def _one_program(problems: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -18,18 +18,19 @@ from magcli.rl.probe import inline
 from magcli.rl.samples import samples_of
 from magcli.rl.store import RolloutStore
 from magcli.run import validation
+from magcli.run.trackers import Source
 from magcli.run.units import AsyncRunner
-from magcli.stages.rl.config import Config, has_own_reward, reads, without_grading
+from magcli.stages.rl.config import Config, reads
 from magcli.stages.rl.display import say_pool, say_results
 from magcli.stages.rl.identity import settings
 from magcli.stages.rl.models import check_teacher
 from magcli.stages.rl.output import schema, show_masks, with_problems
-from magcli.stages.rl.parts import Inputs, Parts, Surroundings, build_measure, opened, shown, stage_curriculum
-from magcli.stages.rl.plan import RunPlan
+from magcli.stages.rl.parts import Inputs, Parts, Surroundings, build_measure, opened, shown
 from magcli.stages.rl.replay import check_stored, train_replay
 from magcli.stages.rl.sampling_engine import check_devices, check_room, generators_demand
-from magcli.stages.rl.verifiers import Verifiers, open_verifiers, verifiers_demand
-from magcli.stages.shared import engines, environments, forms, graders, heldout, tables, templates, trainers, training
+from magcli.stages.rl.spec import RunSpec
+from magcli.stages.rl.verifiers import Verifiers, open_verifiers
+from magcli.stages.shared import engines, environments, forms, graders, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from magcli.run.rundir import RunDir
     from magcli.run.trackers import LogLines
     from magcli.stages.rl.display import Display
+    from magcli.stages.rl.plan import RunPlan
     from magcli.train.controller import RankController
 
 
@@ -74,29 +76,28 @@ def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
-    check_room(config, job.console, beside=_beside(config))
+    spec = RunSpec.of(config)
+    _check_room(spec, job.console)
     model = previews.open_readable(config, job)
-    # The problems of the input, then those of the stages that have their own.
-    pools = [all_rows(rows), *stage_rows(config.stage, reads(config) or (), job)]
-    tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
-    with graders.open_grader(config, config.reward, config.environment) as grader:
-        if config.eval_table is not None:
-            heldout.check_table("rl", config.eval_table, config.system, model, grader)
-        pools = [previews.fitting(pool, model, config.system, job) for pool in pools]
+    pools = _pools(spec, all_rows(rows), job)
+    with spec.judging.open_grader() as grader:
+        if spec.held_out is not None:
+            spec.held_out.check(model, grader)
+        pools = [previews.fitting(pool, model, spec.system, job) for pool in pools]
         usable = [list(engines.gradable(pool, grader, job)) for pool in pools]
     for pool in usable:
         engines.require_usable(pool, job)
 
     # Made to be checked: it refuses a stage whose band has no problem.
-    stage_curriculum(config, usable)
-    say_pool(config, usable[0], job.console)
+    spec.curriculum.build(usable)
+    say_pool(spec, usable[0], job.console)
     if model is None:
-        _announce_memory(config, templates.open_model(config), job.console)
+        _announce_memory(spec, spec.model.open(), job.console)
     else:
-        check_teacher(config, model)
+        check_teacher(spec.policy.teacher, model)
         problems = list(chain.from_iterable(usable))
-        longest = _longest_prompt(config.system, model, problems)
-        _announce_memory(config, model, job.console, longest)
+        longest = _longest_prompt(spec.system, model, problems)
+        _announce_memory(spec, model, job.console, longest)
     return len(usable[0])
 
 
@@ -105,24 +106,32 @@ def forecast(config: Config, console: Console) -> None:
 
     Of a replay the stored rollouts are checked.
     """
-    if config.replay is not None:
-        config = without_grading(config)
-    model = templates.open_model(config)
-    if config.replay is None:
-        check_room(config, console, beside=_beside(config))
-        _announce_memory(config, model, console)
+    spec = RunSpec.of(config)
+    model = spec.model.open()
+    if spec.replay is None:
+        _check_room(spec, console)
+        _announce_memory(spec, model, console)
     else:
-        trainers.check_room("rl", config, console)
-        stored = check_stored(config, model)
-        _announce_memory(config, model, console, stored.longest_prompt)
+        trainers.check_room(spec.ranks, console)
+        stored = check_stored(spec, model)
+        _announce_memory(spec, model, console, stored.longest_prompt)
+
+
+def _check_room(spec: RunSpec, console: Console) -> None:
+    """Refuse a run for whose processes this machine or the cluster has no room."""
+    check_room(spec.ranks, spec.processes, console, beside=_beside(spec))
 
 
 def _announce_memory(
-    config: Config, model: Model, console: Console, longest_prompt: int = forecasts.UNKNOWN_PROMPT
+    spec: RunSpec, model: Model, console: Console, longest_prompt: int = forecasts.UNKNOWN_PROMPT
 ) -> None:
     """Announce the plan of a run and the memory that it needs."""
-    plan_on = partial(RunPlan.of, config, model, longest_prompt=longest_prompt)
-    forecasts.announce(plan_on, config, model, console, stage="rl")
+
+    def planned() -> RunPlan:
+        machine = Machine.ask(spec.ranks.device, spec.ranks.card, planned=True)
+        return spec.plan_on(model, machine, longest_prompt=longest_prompt)
+
+    forecasts.announce(planned, model, spec.folder, console, stage="rl")
 
 
 def _longest_prompt(system: Path | None, model: Model, problems: Sequence[Row]) -> int:
@@ -132,30 +141,41 @@ def _longest_prompt(system: Path | None, model: Model, problems: Sequence[Row]) 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
-    if config.replay is not None:
-        config = without_grading(config)
-    model = templates.open_model(config)
+    spec = RunSpec.of(config)
+    model = spec.model.open()
     if config.show_mask:
-        show_masks(config, model)
+        show_masks(spec.folder, model, config.show_mask)
         return
-    check_teacher(config, model)
-    problems = all_rows(rows)
-    with training.run_folder("rl", config, job, ["updates"]) as folder:
-        with training.tracked("rl", config, folder, job, partial(samples_of, folder.path)) as log_lines:
-            formats = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
-            needs = reads(config)
-            # A replay has no problems.
-            pools = [] if needs is None else [problems, *stage_rows(config.stage, needs, job)]
-            tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
+    check_teacher(spec.policy.teacher, model)
+    problems = all_rows(rows)  # to the end, as the run's folder needs the digest of a pipe
+    with training.run_folder("rl", spec.folder, job, ["updates"]) as folder:
+        source = Source("rl", folder.path, spec.options, partial(samples_of, folder.path))
+        with training.tracked(spec.track, source, folder, job) as log_lines:
+            exact = spec.schedule.synchronous
+            formats = training.resolve_formats(spec.formats, model, spec.ranks.device, folder, job, exact=exact)
+            pools = _pools(spec, problems, job)
             if folder.finished:
                 _keep_finished(folder, log_lines, job)
             else:
-                say_pool(config, problems, job.console)
-                inputs = Inputs(config, model, formats, pools, job, folder, log_lines)
+                say_pool(spec, problems, job.console)
+                inputs = Inputs(spec, model, formats, pools, job, folder, log_lines)
                 # Called again with the same inputs when ranks are lost.
-                train_once = _train if config.replay is None else train_replay
+                train_once = _train if spec.replay is None else train_replay
                 trainers.again_when_lost("rl", partial(train_once, inputs), folder, job.console)
         yield from _rollouts(job.output_schema, pools, folder)
+
+
+def _pools(spec: RunSpec, problems: list[dict[str, Any]], job: Job) -> list[list[dict[str, Any]]]:
+    """The problems of the input, then those of the stages that have their own; none for a replay.
+
+    Raises:
+        DataError: as ``stage_rows``, or problems that are not the same have one id.
+    """
+    if spec.columns is None:
+        return []
+    pools = [problems, *stage_rows(spec.curriculum.stages, spec.columns, job)]
+    tables.check_ids("rl", chain(*pools), custom_reward=spec.own_reward)
+    return pools
 
 
 def _keep_finished(folder: RunDir, log_lines: LogLines, job: Job) -> None:
@@ -185,12 +205,12 @@ def _train(inputs: Inputs, after_loss: bool) -> None:
     Raises:
         Stopped: the run cannot learn any more; the message says why.
     """
-    config, folder, console = inputs.config, inputs.folder, inputs.job.console
-    machine = Machine.ask(config.device, config.card)
+    spec, folder, console = inputs.spec, inputs.folder, inputs.job.console
+    machine = Machine.ask(spec.ranks.device, spec.ranks.card)
     with _surroundings(inputs, machine, after_loss) as around:
-        prompt = _longest_prompt(config.system, around.model, around.usable)
+        prompt = _longest_prompt(spec.system, around.model, around.usable)
         ranks = around.controller.size
-        plan = RunPlan.of(config, around.model, machine, formats=inputs.formats, longest_prompt=prompt, ranks=ranks)
+        plan = spec.plan_on(around.model, machine, formats=inputs.formats, longest_prompt=prompt, ranks=ranks)
         _check_plan(plan, folder, console)
         with opened(plan, inputs, around) as parts:
             ended = train(parts)
@@ -235,34 +255,31 @@ def _check_plan(plan: RunPlan, folder: RunDir, console: Console) -> None:
         forecasts.warn_of_small_shared_memory(weights, console)
 
 
-def _beside(config: Config) -> list[Demand]:
+def _beside(spec: RunSpec) -> list[Demand]:
     """The processes of the run under Ray besides its trainer ranks."""
-    demands = [generators_demand(config), verifiers_demand(config)]
+    demands = [generators_demand(spec.processes), spec.judging.demand]
     return [demand for demand in demands if demand is not None]
 
 
 @contextmanager
 def _surroundings(inputs: Inputs, machine: Machine, after_loss: bool) -> Iterator[Surroundings]:
     """The processes of a run, what grades its completions, and its usable problems."""
-    config = inputs.config
-    job = inputs.job
+    spec, job = inputs.spec, inputs.job
     notes = [inputs.folder]
     with ExitStack() as stack:
         cluster, controller = stack.enter_context(_opened_processes(inputs, machine, after_loss))
-        grader = stack.enter_context(graders.open_grader(config, config.reward, config.environment))
-        model = templates.with_date(inputs.model, job, notes, system=config.system)
+        grader = stack.enter_context(spec.judging.open_grader())
+        model = templates.with_date(inputs.model, job, notes, system=spec.system)
         forms.record(model.thoughts, job, notes)
-        system = engines.system_text(config.system, model.thoughts)
+        system = engines.system_text(spec.system, model.thoughts)
         # By the prompts as they are rendered, with date and form of thoughts.
         pools = [engines.answerable(pool, model, system, grader, job) for pool in inputs.problems]
-        curriculum = stage_curriculum(config, pools)
-        environment = _entered_environment(config, model, stack)
+        curriculum = spec.curriculum.build(pools)
+        environment = _entered_environment(spec, model, stack)
         own = Verifiers(grader, environment)
         usable = list(chain.from_iterable(pools))
-        verifiers = open_verifiers(config, own, usable, cluster, job.console)
-        held_out = None
-        if config.eval_table is not None:
-            held_out = heldout.open_held_out("rl", config, model, grader, environment)
+        verifiers = open_verifiers(spec.judging, own, usable, cluster, job.console)
+        held_out = spec.held_out.open(model, grader, environment) if spec.held_out is not None else None
         yield Surroundings(cluster, controller, model, usable, curriculum, verifiers, held_out)
 
 
@@ -274,32 +291,32 @@ def _opened_processes(
 
     Refuses engines for which this machine has too few GPUs.
     """
-    config, model = inputs.config, inputs.model
-    planned = partial(RunPlan.of, config, model, machine, formats=inputs.formats)
-    console = inputs.job.console
-    opening = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, planned=planned)
+    spec, console = inputs.spec, inputs.job.console
+    planned = partial(spec.plan_on, inputs.model, machine, formats=inputs.formats)
+    opening = trainers.opened(spec.ranks, console, beside=_beside(spec), after_loss=after_loss, planned=planned)
     with opening as (cluster, controller):
-        check_devices(config, cluster)
+        check_devices(spec.processes, cluster)
         note_layout(
             inputs.folder,
             trainers=controller.size,
-            tensor_parallel=config.tensor_parallel,
-            fsdp_size=config.fsdp_size,
+            tensor_parallel=spec.processes.tensor_parallel,
+            fsdp_size=spec.ranks.copy_size,
         )
         yield cluster, controller
 
 
-def _entered_environment(config: Config, model: Model, stack: ExitStack) -> Environment | None:
+def _entered_environment(spec: RunSpec, model: Model, stack: ExitStack) -> Environment | None:
     """The run's environment, if the model's chat template can show its turns; None without one.
 
     Raises:
         UsageError: it cannot.
     """
-    if not config.environment:
+    judging = spec.judging
+    if not judging.environment:
         return None
-    environment = stack.enter_context(environments.open_environment(config, config.environment))
+    environment = stack.enter_context(environments.open_environment(judging.grading, judging.environment))
     # Before anything is sampled: not each chat template has a place for what an environment says.
-    environments.turn_renderer(model, config.system).check(environment.terms.roles)
+    environments.turn_renderer(model, spec.system).check(environment.terms.roles)
     return environment
 
 

@@ -85,6 +85,7 @@ def _trainer(config: Config, model: Model, card: Card, formats: Formats, ranks: 
         lora_alpha=config.lora_alpha,
         bf16_base=config.lora > 0 and formats_plan.frozen_in_bf16(model, bf16=formats.bf16),
         offloads_moments=config.offload == "moments",
+        weight_decay=config.weight_decay,
     )
 
 

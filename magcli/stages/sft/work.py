@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.config import as_json
 from magcli.console import put
 from magcli.data import table
 from magcli.data.schema import require
@@ -29,11 +30,14 @@ from magcli.model.model import Model
 from magcli.plan.engines import starts_eager
 from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
+from magcli.run.trackers import Source
 from magcli.stages.sft import Config
 from magcli.stages.sft.plan import RunPlan
-from magcli.stages.shared import engines, forms, graders, heldout, sft_progress, tables, templates, trainers, training
+from magcli.stages.shared import engines, forms, graders, sft_progress, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
+from magcli.stages.shared.heldout import HeldOutSpec
+from magcli.stages.shared.trainers import RankSpec
 from magcli.train import optim, sft
 from magcli.train.commands import RankState
 from magcli.train.optim import SFT_LR, default_lr
@@ -92,7 +96,7 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
-    trainers.check_room("sft", config, job.console)
+    trainers.check_room(_ranks(config), job.console)
     model = previews.open_readable(config, job)
     where = ", ".join(source.name for source in job.sources)
     if model is None:  # it is not on this machine: only the columns can be checked
@@ -107,22 +111,35 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         _held_out(config, model, job)
         longest = max((len(example.tokens) for example in examples), default=0)
         _announce_memory(config, model, job.console, longest)
-    if config.eval_table is not None:
+    held_out = _held_out_spec(config)
+    if held_out is not None:
         with graders.open_grader(config) as grader:
-            heldout.check_table("sft", config.eval_table, config.system, model, grader)
+            held_out.check(model, grader)
     return usable
 
 
 def forecast(config: Config, console: Console) -> None:
     """Announce the memory and devices that a run needs, as far as they are known without its traces."""
-    trainers.check_room("sft", config, console)
+    trainers.check_room(_ranks(config), console)
     _announce_memory(config, templates.open_model(config), console)
 
 
 def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
     """Announce the plan of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
-    plan_on = partial(RunPlan.of, config, model, longest=longest)
-    forecasts.announce(plan_on, config, model, console, stage="sft")
+
+    def planned() -> RunPlan:
+        machine = Machine.ask(config.device, config.card, planned=True)
+        return RunPlan.of(config, model, machine, longest=longest)
+
+    forecasts.announce(planned, model, config.run, console, stage="sft")
+
+
+def _ranks(config: Config) -> RankSpec:
+    return RankSpec.of("sft", config)
+
+
+def _held_out_spec(config: Config) -> HeldOutSpec | None:
+    return HeldOutSpec.of("sft", config, seed=config.seed, system=config.system)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -142,14 +159,18 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         _require_examples(examples, job.drops.summary(), where)
         tokens = sum(len(example.tokens) for example in examples)
         step_tokens = config.step_tokens or default_step_tokens(tokens)
-        folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
-        names = ("bf16", "dtype") if config.eval_table else ("bf16",)  # dtype is that of the evaluating engine
-        formats = training.resolve_formats(config, model, folder, job, names)
+        folder = stack.enter_context(training.run_folder("sft", config.run, job, LENGTHS))
+        asked: dict[str, str] = {"bf16": config.bf16}
+        if config.eval_table:
+            asked["dtype"] = config.dtype  # of the evaluating engine
+        formats = training.resolve_formats(asked, model, config.device, folder, job)
         # A run that goes on renders its prompts with the same date and form of thoughts.
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)
-        log_lines = stack.enter_context(training.tracked("sft", config, folder, job))
+        log_lines = stack.enter_context(
+            training.tracked(config.track, Source("sft", folder.path, as_json(config)), folder, job)
+        )
         if folder.finished:
             log_lines(folder.metrics())
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
@@ -200,7 +221,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
     with ExitStack() as stack:
         # Before the ranks start: it refuses problems that cannot be graded.
         evaluator = stack.enter_context(_open_evaluator(config, inputs.formats.dtype, model, console))
-        opened = trainers.opened("sft", config, console, after_loss=after_loss, planned=planned)
+        opened = trainers.opened(_ranks(config), console, after_loss=after_loss, planned=planned)
         _, controller = stack.enter_context(opened)
         run = sft.SFTRun(folder, config.evaluate_every, config.checkpoint_every, config.keep_checkpoints, evaluator)
         plan = planned(ranks=controller.size)
@@ -329,11 +350,12 @@ def _open_evaluator(config: Config, dtype: Format, model: Model, console: Consol
     The seeds and the order of the samples are the same each time, and those of a float32 model in the embedded engine
     are deterministic: checkpoints differ by their weights alone, and a resumed run selects the same one.
     """
-    if config.eval_table is None:
+    spec = _held_out_spec(config)
+    if spec is None:
         yield None
         return
     with graders.open_grader(config) as grader:
-        held_out = heldout.open_held_out("sft", config, model, grader)
+        held_out = spec.open(model, grader)
         yield lambda folder: asyncio.run(_accuracy(config, dtype, model, held_out, folder, console))
 
 
@@ -396,7 +418,7 @@ def _open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
         return RankState(
             ranks,
             sharded,
-            training.optimizer(config, plan, sharded),
+            training.optimizer(plan, sharded),
             model.tokenizer,
             original=original,
         )

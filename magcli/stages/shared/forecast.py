@@ -11,11 +11,12 @@ from magcli.errors import EnvironmentFault
 from magcli.generate.weights.matching import SHARED_MEMORY
 from magcli.plan import forecast as forecasts
 from magcli.plan.forecast import size
-from magcli.plan.machine import Machine
 from magcli.run.settings import PLAN
 from magcli.stages.shared import engines
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from magcli.console import Console
     from magcli.model.model import Model
     from magcli.plan.forecast import Forecast
@@ -82,13 +83,13 @@ def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str 
     return max((engines.prompt_length(row, model, system) for row in candidates), default=UNKNOWN_PROMPT)
 
 
-def announce(plan_on: Callable[[Machine], Planned], config: Any, model: Model, console: Console, *, stage: str) -> None:
+def announce(planned: Callable[[], Planned], model: Model, folder: Path, console: Console, *, stage: str) -> None:
     """Print the plan of a dry run, and refuse what cannot fit; a model that is not there yet is not checked.
 
     Args:
-        plan_on: the plan of the run on a machine, that of --card if it is given.
-        config: the run's options ``device``, ``card`` and ``run``.
+        planned: the plan of the run on the machine that it is checked for.
         model: what it trains.
+        folder: that of the run.
         console: where the plan is printed.
         stage: `sft` or `rl`.
 
@@ -96,7 +97,7 @@ def announce(plan_on: Callable[[Machine], Planned], config: Any, model: Model, c
         EnvironmentFault: the run does not fit its GPU, or the model's folder is there and cannot be read.
     """
     try:
-        plan = plan_on(Machine.ask(config.device, config.card, planned=True))
+        plan = planned()
     except EnvironmentFault as error:
         # A hub id may be downloaded later; a folder that is there should be readable.
         if model.is_local:
@@ -106,5 +107,5 @@ def announce(plan_on: Callable[[Machine], Planned], config: Any, model: Model, c
     # The figures are shown even if the run is refused for them.
     console.say(f"{stage}: {plan.text()}", event="plan")
     forecasts.show(plan.forecast, console)
-    forecasts.warn_of_full_disk(plan.forecast, config.run, console)
+    forecasts.warn_of_full_disk(plan.forecast, folder, console)
     forecasts.require(plan.forecast, console)

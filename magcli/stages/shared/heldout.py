@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from magcli.generate.types import Generator
     from magcli.model.model import Model
     from magcli.plan.engines import Expected
+    from magcli.stages.shared.options import EvaluationOptions
     from magcli.verify.grader import CompletionGrader, Grader
 
     Row = dict[str, Any]
@@ -105,36 +106,51 @@ class HeldOut:
         ]
 
 
-def open_held_out(
-    stage: str, config: Any, model: Model, grader: Grader, environment: Environment | None = None
-) -> HeldOut:
-    """The problems of ``--eval-table``, checked before any work, and how they are sampled, perhaps in an environment.
+@dataclass(frozen=True, slots=True)
+class HeldOutSpec:
+    """The held-out problems that a training run asks for, and how they are sampled; ``stage`` begins messages."""
 
-    Raises:
-        DataError: as ``check_table``.
-    """
-    system = config.system
-    sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
-    episodes = environments.text_episodes(environment, model, system) if environment is not None else None
-    plan = SamplingPlan(
-        engines.system_text(system, model.thoughts), sampling, config.eval_samples, config.seed, episodes
-    )
-    problems = check_table(stage, config.eval_table, system, model, grader)
-    return HeldOut(problems, plan, grader, config.eval_slots)
+    stage: str
+    table: Path
+    sampling: Sampling
+    samples: int
+    slots: int
+    seed: int
+    system: Path | None
 
+    @classmethod
+    def of(cls, stage: str, config: EvaluationOptions, *, seed: int, system: Path | None) -> HeldOutSpec | None:
+        """Those of a stage's options; None without --eval-table."""
+        if config.eval_table is None:
+            return None
+        sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
+        return cls(stage, config.eval_table, sampling, config.eval_samples, config.eval_slots, seed, system)
 
-def check_table(stage: str, path: Path, system: Path | None, model: Model | None, grader: Grader) -> list[Row]:
-    """The problems of a table, all of which can be sampled and graded; without a model lengths are not checked.
+    def open(self, model: Model, grader: Grader, environment: Environment | None = None) -> HeldOut:
+        """The problems, checked before any work, and how a model samples them, perhaps in an environment.
 
-    Raises:
-        DataError: as ``read_problems``, or a prompt does not fit into the model's context.
-    """
-    problems = read_problems(stage, path, grader)
-    if model is not None:
-        text = engines.system_text(system, model.thoughts)
-        for row in problems:
-            _check_length(row, text, model, f"{stage}: problem {row['id']} of {path}")
-    return problems
+        Raises:
+            DataError: as ``check``.
+        """
+        episodes = None
+        if environment is not None:
+            episodes = environments.text_episodes(environment, model, self.system)
+        system = engines.system_text(self.system, model.thoughts)
+        plan = SamplingPlan(system, self.sampling, self.samples, self.seed, episodes)
+        return HeldOut(self.check(model, grader), plan, grader, self.slots)
+
+    def check(self, model: Model | None, grader: Grader) -> list[Row]:
+        """The problems, all of which can be sampled and graded; without a model lengths are not checked.
+
+        Raises:
+            DataError: as ``read_problems``, or a prompt does not fit into the model's context.
+        """
+        problems = read_problems(self.stage, self.table, grader)
+        if model is not None:
+            text = engines.system_text(self.system, model.thoughts)
+            for row in problems:
+                _check_length(row, text, model, f"{self.stage}: problem {row['id']} of {self.table}")
+        return problems
 
 
 def _check_length(row: Row, system: str | None, model: Model, problem: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +25,42 @@ NO_SYSTEM = Path("none")
 """The option --system of a run without system prompt."""
 
 
-def open_model(config: Any, name: str | Path | None = None) -> Model:
-    """A stage's model, or another one, with the chat template and the end tokens of its options.
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model as options name it: its chat template, the form of its thoughts, and more tokens that end a completion.
 
-    A template that prints today's date has none yet (see ``with_date``).
+    ``thoughts`` empty are those of the template and the tokenizer; ``environment`` has tools that templates list.
     """
-    thoughts = "" if config.thoughts == AUTO else config.thoughts
-    variables = template_variables(config) | _tools_of(getattr(config, "environment", ""))
-    template = ChatTemplate(template_source(config), variables, thoughts=thoughts)
-    return Model.open(config.model if name is None else name, template, config.stop)
+
+    name: str
+    chat_template: str
+    variables: Mapping[str, Any]
+    thoughts: str
+    environment: str
+    stop: Sequence[str]
+
+    @classmethod
+    def of(cls, config: Any) -> ModelSpec:
+        """The model of a stage's options, which are ``TemplateOptions`` and ``model``, perhaps ``environment``."""
+        thoughts = "" if config.thoughts == AUTO else config.thoughts
+        environment = getattr(config, "environment", "")
+        return cls(
+            config.model, template_source(config), template_variables(config), thoughts, environment, config.stop
+        )
+
+    def open(self, name: str | Path | None = None) -> Model:
+        """The model, or another one in its place.
+
+        A template that prints today's date has none yet (see ``with_date``).
+        """
+        variables = {**self.variables, **_tools_of(self.environment)}
+        template = ChatTemplate(self.chat_template, variables, thoughts=self.thoughts)
+        return Model.open(self.name if name is None else name, template, self.stop)
+
+
+def open_model(config: Any, name: str | Path | None = None) -> Model:
+    """A stage's model, or another one, as its options name it."""
+    return ModelSpec.of(config).open(name)
 
 
 def _tools_of(environment: str) -> dict[str, Any]:

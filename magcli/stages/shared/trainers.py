@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -37,10 +38,67 @@ MESSAGE_SECONDS = 30.0
 POLL_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """The trainer ranks that a run asks for.
+
+    Attributes:
+        stage: begins messages.
+        device: of each rank.
+        number: of ranks; 1 is in the process of the command.
+        copy_size: ranks that share one copy of the weights; 0 are all.
+        least: fewest ranks to go on with after a loss; 0 is the fewest that can hold a copy.
+        address: of the cluster.
+        card: the memory that a dry run is about, where it is not that of this machine's GPUs.
+    """
+
+    stage: str
+    device: str
+    number: int
+    copy_size: int
+    least: int
+    address: str
+    card: str
+
+    @classmethod
+    def of(cls, stage: str, config: RankOptions) -> RankSpec:
+        """The ranks of a stage's options."""
+        address = address_for(config.cluster)
+        sizes = config.trainers, config.fsdp_size, config.min_trainers
+        return cls(stage, config.device, *sizes, address, config.card)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether each rank has a GPU."""
+        return self.device.startswith("cuda")
+
+    @property
+    def counts_cards(self) -> bool:
+        """Whether a dry run is about the GPUs of this machine: there are some, and --card names no other."""
+        return self.on_gpu and not self.card and gpus() > 0
+
+    def require_cards(self) -> None:
+        """Refuse more ranks than this machine has GPUs."""
+        if self.on_gpu:
+            cards = gpus()
+            text = f"{self.stage}: --trainers {self.number} takes a GPU for each rank"
+            usage(self.number <= cards, f"{text}; PyTorch finds {cards} on this machine")
+
+    def largest(self, places: int, fits: Callable[[int], bool]) -> int:
+        """The most ranks that there is room for and that the model fits, in whole copies of the weights; 0 for none."""
+        step = self.copy_size or 1
+        least = self.least or max(step, 2)
+        most = places - places % step
+        # Fewer ranks have larger shards, which may not fit.
+        for ranks in range(most, least - 1, -step):
+            if fits(ranks):
+                return ranks
+        return 0
+
+
 @contextmanager
 def opened(
-    stage: str,
-    config: RankOptions,
+    spec: RankSpec,
     console: Console,
     *,
     beside: Sequence[Demand] = (),
@@ -59,24 +117,24 @@ def opened(
         UsageError: there are more ranks than GPUs of this machine.
         EnvironmentFault: the cluster cannot be used, or has no room.
     """
-    if not beside and config.trainers == 1:
-        yield None, RankController(OneProcess(config.device))
+    if not beside and spec.number == 1:
+        yield None, RankController(OneProcess(spec.device))
         return
-    with open_cluster(address_for(config.cluster), awaits_nodes=after_loss) as cluster:
-        if config.trainers == 1:
+    with open_cluster(spec.address, awaits_nodes=after_loss) as cluster:
+        if spec.number == 1:
             if not cluster.is_local:
                 cluster.check_room(beside)
-            yield cluster, RankController(OneProcess(config.device))
+            yield cluster, RankController(OneProcess(spec.device))
             return
         # Several ranks are all under Ray, none in this process.
-        number, room = config.trainers, Room(beside)
+        number, room = spec.number, Room(beside)
         if cluster.is_local:
-            _check_cards(stage, config)
+            spec.require_cards()
         elif after_loss:
             assert planned is not None
-            number = _ranks_after_loss(stage, config, cluster, console, beside, planned)
+            number = _ranks_after_loss(spec, cluster, console, beside, planned)
             room = Room(beside, REPLACEMENT_SECONDS)  # Ray may not know yet that a node is gone
-        ranks = _cluster_ranks(stage, config, number, cluster, console, room)
+        ranks = _cluster_ranks(spec, number, cluster, console, room)
         try:
             yield cluster, RankController(ranks)
         finally:
@@ -84,55 +142,41 @@ def opened(
 
 
 def _ranks_after_loss(
-    stage: str,
-    config: RankOptions,
+    spec: RankSpec,
     cluster: Cluster,
     console: Console,
     beside: Sequence[Demand],
     planned: Callable[..., Planned],
 ) -> int:
     """How many ranks to go on with: all as soon as there is room, or after two minutes as many as there is room for."""
-    resources = rank_resources(config.device)
+    resources = rank_resources(spec.device)
     start = time.monotonic()
     next_message = start + MESSAGE_SECONDS
     while True:
         # Counted anew each time, as nodes come and go.
         places = cluster.places_for(resources, beside=beside)
-        if places >= config.trainers:
-            return config.trainers
+        if places >= spec.number:
+            return spec.number
         now = time.monotonic()
         waited_enough = now > start + REPLACEMENT_SECONDS
         fewer = 0
         if waited_enough:
-            fewer = _largest_size(config, places, lambda ranks: planned(ranks=ranks).forecast.fits)
+            fewer = spec.largest(places, lambda ranks: planned(ranks=ranks).forecast.fits)
         if fewer:
             console.warn(
-                f"{stage}: going on with {fewer} of {config.trainers} trainer ranks; to use all of them when there are "
-                "nodes again, stop the command and start it again",
+                f"{spec.stage}: going on with {fewer} of {spec.number} trainer ranks; to use all of them when there "
+                "are nodes again, stop the command and start it again",
                 event="fewer-ranks",
                 ranks=fewer,
             )
             return fewer
         if now > next_message:
-            console.say(f"{stage}: the cluster has room for {places} of {config.trainers} trainer ranks; waiting")
+            console.say(f"{spec.stage}: the cluster has room for {places} of {spec.number} trainer ranks; waiting")
             next_message = now + MESSAGE_SECONDS
         time.sleep(POLL_SECONDS)
 
 
-def _largest_size(config: RankOptions, places: int, fits: Callable[[int], bool]) -> int:
-    """The most ranks that there is room for and that the model fits, a multiple of --fsdp-size; 0 for none."""
-    # Each copy of the weights needs its whole number of ranks.
-    step = config.fsdp_size or 1
-    least = config.min_trainers or max(step, 2)
-    most = places - places % step
-    # Fewer ranks have larger shards, which may not fit.
-    for ranks in range(most, least - 1, -step):
-        if fits(ranks):
-            return ranks
-    return 0
-
-
-def check_room(stage: str, config: RankOptions, console: Console, *, beside: Sequence[Demand] = ()) -> None:
+def check_room(spec: RankSpec, console: Console, *, beside: Sequence[Demand] = ()) -> None:
     """For --dry-run: refuse ranks for which this machine has too few GPUs, or processes that a cluster cannot hold.
 
     ``beside`` are the run's other processes under Ray.
@@ -141,41 +185,26 @@ def check_room(stage: str, config: RankOptions, console: Console, *, beside: Seq
         UsageError: there are more ranks than GPUs of this machine.
         EnvironmentFault: the nodes of the cluster have no room, or it cannot be joined.
     """
-    if not beside and config.trainers == 1:
+    if not beside and spec.number == 1:
         return
-    address = address_for(config.cluster)
-    if address == AUTO:  # Ray waits for minutes where none answers
-        text = f"{stage}: dry run: processes are not checked: only --cluster HOST:PORT is asked for its room"
+    if spec.address == AUTO:  # Ray waits for minutes where none answers
+        text = f"{spec.stage}: dry run: processes are not checked: only --cluster HOST:PORT is asked for its room"
         console.say(text, event="not-checked")
-    elif address != LOCAL:
+    elif spec.address != LOCAL:
         demands = list(beside)
-        if config.trainers > 1:  # a single rank is in the command's process
-            demands.append(Demand("trainer ranks", config.trainers, rank_resources(config.device)))
-        with open_cluster(address) as cluster:
+        if spec.number > 1:  # a single rank is in the command's process
+            demands.append(Demand("trainer ranks", spec.number, rank_resources(spec.device)))
+        with open_cluster(spec.address) as cluster:
             cluster.check_room(demands)
-    elif counts_cards(config):
-        _check_cards(stage, config)
-    elif config.device.startswith("cuda") and not config.card:
-        text = f"{stage}: dry run: processes are not checked: PyTorch finds no GPU on this machine"
+    elif spec.counts_cards:
+        spec.require_cards()
+    elif spec.on_gpu and not spec.card:
+        text = f"{spec.stage}: dry run: processes are not checked: PyTorch finds no GPU on this machine"
         console.say(text, event="not-checked")
-
-
-def counts_cards(config: RankOptions) -> bool:
-    """Whether a dry run is about the GPUs of this machine: there are some, and --card names no other."""
-    return config.device.startswith("cuda") and not config.card and gpus() > 0
-
-
-def _check_cards(stage: str, config: RankOptions) -> None:
-    """Refuse more ranks than this machine has GPUs."""
-    if config.device.startswith("cuda"):
-        cards = gpus()
-        text = f"{stage}: --trainers {config.trainers} takes a GPU for each rank; PyTorch finds {cards} on this machine"
-        usage(config.trainers <= cards, text)
 
 
 def _cluster_ranks(
-    stage: str,
-    config: RankOptions,
+    spec: RankSpec,
     number: int,
     cluster: Cluster,
     console: Console,
@@ -185,14 +214,14 @@ def _cluster_ranks(
     from magcli.train.rank_group import ClusterRanks, RankSetup
 
     def say(text: str) -> None:
-        console.say(f"{stage}: {text}")
+        console.say(f"{spec.stage}: {text}")
 
     threads = 1
-    if cluster.is_local and not config.device.startswith("cuda"):
+    if cluster.is_local and not spec.on_gpu:
         # The processes of a local Ray share this machine's cores.
         num_beside = sum(demand.number for demand in room.beside)
         threads = share_threads(torch.get_num_threads(), number, num_beside)
-    setup = RankSetup(config.device, threads, config.fsdp_size)
+    setup = RankSetup(spec.device, threads, spec.copy_size)
     return ClusterRanks(cluster, number, setup, say=say, room=room)
 
 

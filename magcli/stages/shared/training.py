@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from magcli.config import as_json
 from magcli.data import checksum
 from magcli.data.manifest import Input
 from magcli.errors import usage
@@ -17,7 +16,7 @@ from magcli.model.weights.save import open_original
 from magcli.model.weights.slices import has_slices
 from magcli.plan import formats
 from magcli.run.rundir import RunDir
-from magcli.run.trackers import Source, no_samples, open_trackers
+from magcli.run.trackers import open_trackers
 from magcli.stages.shared.forms import recorded_choice
 from magcli.train import lora
 from magcli.train.attention import use_packed_attention
@@ -35,39 +34,38 @@ if TYPE_CHECKING:
     from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
-    from magcli.run.trackers import LogLines, SamplesOf
+    from magcli.run.trackers import LogLines, Name, Source
     from magcli.train.distributed import Ranks
     from magcli.train.shard import ShardedModel
 
 
 def resolve_formats(
-    config: Any,
+    asked: Mapping[str, str],
     model: Model,
+    device: str,
     folder: RunDir,
     job: Job,
-    names: Sequence[str] = tuple(formats.SPELLINGS),
     *,
     exact: bool = False,
 ) -> Formats:
     """The number formats of a training run, those that options leave to ``auto`` included, recorded in its folder.
 
-    A resumed run keeps its formats, on whatever machine, unless an option names another. ``exact`` runs default to
-    float32.
+    A resumed run keeps its formats, on whatever machine, unless an option names another. ``asked`` are the options of
+    ``SPELLINGS`` that matter to the run; ``exact`` runs default to float32.
 
     Raises:
         UsageError: the run is finished, and the options ask for another format.
     """
-    asked: dict[str, str] = {option: getattr(config, option) for option in names}
     if folder.finished:
         return formats.formats_of(_formats_of_finished(folder, asked, job))
     if exact:
         # Only what is left to ``auto``: a format that the user names stays.
         asked = formats.float32_for_auto(asked)
-    chosen = job.choose(asked, lambda option: formats.spelled(option, model, config.device), [folder])
+    chosen = job.choose(asked, lambda option: formats.spelled(option, model, device), [folder])
     return formats.formats_of(chosen)
 
 
-def _formats_of_finished(folder: RunDir, asked: dict[str, str], job: Job) -> dict[str, str]:
+def _formats_of_finished(folder: RunDir, asked: Mapping[str, str], job: Job) -> dict[str, str]:
     """The formats of a finished run, if the options do not ask for others."""
     used = {option: folder.notes.get(option, value) for option, value in asked.items()}
     for option, value in asked.items():
@@ -139,23 +137,20 @@ def original(model: Model, save_dtype: SaveDtype, *, from_scratch: bool = False)
     )
 
 
-def optimizer(config: Any, plan: TrainerPlan, sharded: ShardedModel) -> AdamW:
+def optimizer(plan: TrainerPlan, sharded: ShardedModel) -> AdamW:
     """AdamW for a rank's shards of the weights."""
     # The schedule sets the rate before each step.
-    return adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay, offload_moments=plan.offloads_moments)
+    return adamw(sharded.model, lr=0.0, weight_decay=plan.weight_decay, offload_moments=plan.offloads_moments)
 
 
-def tracked(
-    stage: str, config: Any, folder: RunDir, job: Job, samples_of: SamplesOf = no_samples
-) -> AbstractContextManager[LogLines]:
-    """The run's trackers (``--track``), resumed if they have this run already."""
-    source = Source(stage, folder.path, as_json(config), samples_of)
-    return open_trackers(config.track, source, job.console, resumed=bool(folder.metrics()))
+def tracked(names: Sequence[Name], source: Source, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
+    """The trackers of a run by their names, resumed if they have this run already."""
+    return open_trackers(names, source, job.console, resumed=bool(folder.metrics()))
 
 
 @contextmanager
-def run_folder(stage: str, config: Any, job: Job, lengths: Sequence[str]) -> Iterator[RunDir]:
-    """The folder of a training run, which belongs to the settings of one job and its inputs.
+def run_folder(stage: str, path: Path, job: Job, lengths: Sequence[str]) -> Iterator[RunDir]:
+    """The folder of a training run at ``path``, which belongs to the settings of one job and its inputs.
 
     With larger values of the options ``lengths``, an earlier run is prolonged.
 
@@ -164,7 +159,7 @@ def run_folder(stage: str, config: Any, job: Job, lengths: Sequence[str]) -> Ite
     # Formats are resolved in the folder: ``auto`` on another machine may mean another one.
     settings = {key: value for key, value in job.settings.items() if key not in formats.SPELLINGS}
     wanted = {**settings, "inputs": [source.sha256 for source in job.sources]}
-    with RunDir.open(config.run, stage, wanted, restart=job.restart, lengths=lengths) as folder:
+    with RunDir.open(path, stage, wanted, restart=job.restart, lengths=lengths) as folder:
         inputs = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
         folder.store_inputs(inputs, job.past())
         yield folder
