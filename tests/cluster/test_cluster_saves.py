@@ -22,6 +22,7 @@ from magcli.plan.formats import TrainerPlan
 from magcli.run.rundir import RunDir
 from magcli.stages import sft
 from magcli.stages.sft import work as sft_work
+from magcli.stages.sft.spec import PolicySpec
 from magcli.train import checkpoint
 from magcli.train.commands import RankState
 from magcli.train.controller import RankController
@@ -81,7 +82,7 @@ def opened(cluster, model_dir, say=print) -> tuple[ClusterRanks, RankController]
     ranks = ClusterRanks(cluster, 2, RankSetup("cpu", 1), say=say)
     controller = RankController(ranks)
     config = sft.Config(model=str(model_dir), system=Path("none"))
-    controller.open(sft_work._open_state(config, Model.open(model_dir), TrainerPlan()))
+    controller.open(sft_work._open_state(PolicySpec.of(config), Model.open(model_dir), TrainerPlan()))
     return ranks, controller
 
 

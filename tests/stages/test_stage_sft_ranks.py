@@ -17,7 +17,9 @@ from magcli.plan.formats import TrainerPlan
 from magcli.run.rundir import RunDir
 from magcli.stages import rl, sft
 from magcli.stages.rl.models import open_state as open_rl_state
+from magcli.stages.rl.spec import PolicySpec as RLPolicySpec
 from magcli.stages.sft import work as sft_work
+from magcli.stages.sft.spec import PolicySpec
 
 SIZES = {"epochs": 2, "step_tokens": 128, "micro_tokens": 64, "lr": 3e-3, "bf16": "no", "checkpoint_every": 3}
 NO_SYSTEM = {"system": Path("none")}
@@ -98,9 +100,11 @@ def opened_in_slices(ranks, stage, folder):
         raise AssertionError("the whole model was loaded")
 
     Model.load = refuse
-    make_config, open_state = (rl.Config, open_rl_state) if stage == "rl" else (sft.Config, sft_work._open_state)
-    config = make_config(model=str(folder), system=Path("none"))
-    state = open_state(config, Model.open(folder), TrainerPlan())(ranks, False)
+    if stage == "rl":
+        opening = open_rl_state(RLPolicySpec.of(rl.Config()), Model.open(folder), TrainerPlan())
+    else:
+        opening = sft_work._open_state(PolicySpec.of(sft.Config()), Model.open(folder), TrainerPlan())
+    state = opening(ranks, False)
     return [type(parameter).__name__ for parameter in state.model.parameters()], state.original is not None
 
 

@@ -7,24 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from magcli.config import as_json
-from magcli.console import put
-from magcli.data import table
-from magcli.data.schema import require
-from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.generate.open import open_generator
 from magcli.generate.spec import Spec
 from magcli.layouts.texts import with_texts
-from magcli.model.chat import targets
-from magcli.model.chat.prompts import check_vocabulary
-from magcli.model.chat.targets import TokensWithMask, show_mask
 from magcli.model.compute import use_threads
 from magcli.model.model import Model
 from magcli.plan.engines import starts_eager
@@ -32,12 +23,11 @@ from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
 from magcli.run.trackers import Source
 from magcli.stages.sft import Config
-from magcli.stages.sft.plan import RunPlan
+from magcli.stages.sft.examples import examples_of, held_out_examples, require_examples, require_traces, show
+from magcli.stages.sft.spec import RunSpec
 from magcli.stages.shared import engines, forms, graders, sft_progress, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
-from magcli.stages.shared.heldout import HeldOutSpec
-from magcli.stages.shared.trainers import RankSpec
 from magcli.train import optim, sft
 from magcli.train.commands import RankState
 from magcli.train.optim import SFT_LR, default_lr
@@ -52,6 +42,8 @@ if TYPE_CHECKING:
     from magcli.run.layout import Converted
     from magcli.run.rundir import RunDir
     from magcli.run.trackers import LogLines
+    from magcli.stages.sft.plan import RunPlan
+    from magcli.stages.sft.spec import EvaluationSpec, PolicySpec
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.commands import OpenState
     from magcli.train.controller import RankController
@@ -96,87 +88,76 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
-    trainers.check_room(_ranks(config), job.console)
+    spec = RunSpec.of(config)
+    trainers.check_room(spec.ranks, job.console)
     model = previews.open_readable(config, job)
     where = ", ".join(source.name for source in job.sources)
     if model is None:  # it is not on this machine: only the columns can be checked
-        _require_traces(job.schema, where)
+        require_traces(job.schema, where)
         usable: int = sum(batch.num_rows for batch in rows)
-        _announce_memory(config, templates.open_model(config), job.console)
+        _announce_memory(spec, spec.model.open(), job.console)
     else:
-        examples = list(_examples(config, model, rows, job.schema, job, where))
-        _require_examples(examples, job.drops.summary(), where)
+        examples = list(examples_of(spec.traces, model, rows, job.schema, job, where))
+        require_examples(examples, job.drops.summary(), where)
         # Rows, not examples: a conversation may have several.
         usable = job.rows_in - job.drops.counts.total()
-        _held_out(config, model, job)
+        held_out_examples(spec.traces, model, job)
         longest = max((len(example.tokens) for example in examples), default=0)
-        _announce_memory(config, model, job.console, longest)
-    held_out = _held_out_spec(config)
-    if held_out is not None:
-        with graders.open_grader(config) as grader:
-            held_out.check(model, grader)
+        _announce_memory(spec, model, job.console, longest)
+    if spec.evaluation is not None:
+        with graders.open_grader(spec.evaluation.grading) as grader:
+            spec.evaluation.problems.check(model, grader)
     return usable
 
 
 def forecast(config: Config, console: Console) -> None:
     """Announce the memory and devices that a run needs, as far as they are known without its traces."""
-    trainers.check_room(_ranks(config), console)
-    _announce_memory(config, templates.open_model(config), console)
+    spec = RunSpec.of(config)
+    trainers.check_room(spec.ranks, console)
+    _announce_memory(spec, spec.model.open(), console)
 
 
-def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
+def _announce_memory(spec: RunSpec, model: Model, console: Console, longest: int = 0) -> None:
     """Announce the plan of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
 
     def planned() -> RunPlan:
-        machine = Machine.ask(config.device, config.card, planned=True)
-        return RunPlan.of(config, model, machine, longest=longest)
+        machine = Machine.ask(spec.ranks.device, spec.ranks.card, planned=True)
+        return spec.plan_on(model, machine, longest=longest)
 
-    forecasts.announce(planned, model, config.run, console, stage="sft")
-
-
-def _ranks(config: Config) -> RankSpec:
-    return RankSpec.of("sft", config)
-
-
-def _held_out_spec(config: Config) -> HeldOutSpec | None:
-    return HeldOutSpec.of("sft", config, seed=config.seed, system=config.system)
+    forecasts.announce(planned, model, spec.folder, console, stage="sft")
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
-    earlier = "" if job.restart else training.recorded(config.run, "date")
-    opened = templates.open_model(config)
+    spec = RunSpec.of(config)
+    earlier = "" if job.restart else training.recorded(spec.folder, "date")
     # A resumed run renders its prompts with the date of its start.
-    model = templates.with_date(opened, job, [], system=config.system, date=earlier)
+    model = templates.with_date(spec.model.open(), job, [], system=spec.traces.system, date=earlier)
     forms.record(model.thoughts, job, [])
     where = ", ".join(source.name for source in job.sources)
-    examples = list(_examples(config, model, rows, job.schema, job, where))
+    examples = list(examples_of(spec.traces, model, rows, job.schema, job, where))
     if config.show_mask:
-        _show(examples[: config.show_mask], model, job, where)
+        show(examples[: config.show_mask], model, job, where)
         return
 
     with ExitStack() as stack:
-        _require_examples(examples, job.drops.summary(), where)
+        require_examples(examples, job.drops.summary(), where)
         tokens = sum(len(example.tokens) for example in examples)
-        step_tokens = config.step_tokens or default_step_tokens(tokens)
-        folder = stack.enter_context(training.run_folder("sft", config.run, job, LENGTHS))
-        asked: dict[str, str] = {"bf16": config.bf16}
-        if config.eval_table:
-            asked["dtype"] = config.dtype  # of the evaluating engine
-        formats = training.resolve_formats(asked, model, config.device, folder, job)
+        step_tokens = spec.step_tokens or default_step_tokens(tokens)
+        folder = stack.enter_context(training.run_folder("sft", spec.folder, job, LENGTHS))
+        formats = training.resolve_formats(spec.formats, model, spec.ranks.device, folder, job)
         # A run that goes on renders its prompts with the same date and form of thoughts.
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)
-        log_lines = stack.enter_context(
-            training.tracked(config.track, Source("sft", folder.path, as_json(config)), folder, job)
-        )
+        source = Source("sft", folder.path, spec.options)
+        log_lines = stack.enter_context(training.tracked(spec.track, source, folder, job))
         if folder.finished:
             log_lines(folder.metrics())
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
-            held_out = _held_out(config, model, job)
-            inputs = Inputs(config, model, formats, examples, held_out, step_tokens, folder, log_lines)
+            held_out = held_out_examples(spec.traces, model, job)
+            inputs = Inputs(spec, model, formats, examples, held_out, step_tokens, folder, log_lines)
             train = partial(_train, inputs, job.console)
             trainers.again_when_lost("sft", train, folder, job.console)
         # Read back from the folder, with the steps of earlier processes.
@@ -188,7 +169,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 class Inputs:
     """What a run starts from, the first time and when its ranks were lost."""
 
-    config: Config
+    spec: RunSpec
     model: Model
     formats: Formats
     examples: Sequence[Example]
@@ -206,30 +187,29 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
     Raises:
         Stopped: several steps in a row had no finite gradient.
     """
-    config, model, folder = inputs.config, inputs.model, inputs.folder
+    spec, model, folder = inputs.spec, inputs.model, inputs.folder
     # Micro-batches are not smaller than this.
     longest = max(len(example.tokens) for example in inputs.examples)
     planned = partial(
-        RunPlan.of,
-        config,
+        spec.plan_on,
         model,
-        Machine.ask(config.device, config.card),
+        Machine.ask(spec.ranks.device, spec.ranks.card),
         formats=inputs.formats,
         longest=longest,
         step_tokens=inputs.step_tokens,
     )
     with ExitStack() as stack:
         # Before the ranks start: it refuses problems that cannot be graded.
-        evaluator = stack.enter_context(_open_evaluator(config, inputs.formats.dtype, model, console))
-        opened = trainers.opened(_ranks(config), console, after_loss=after_loss, planned=planned)
+        evaluator = stack.enter_context(_open_evaluator(spec.evaluation, inputs.formats.dtype, model, console))
+        opened = trainers.opened(spec.ranks, console, after_loss=after_loss, planned=planned)
         _, controller = stack.enter_context(opened)
-        run = sft.SFTRun(folder, config.evaluate_every, config.checkpoint_every, config.keep_checkpoints, evaluator)
+        run = sft.SFTRun(folder, spec.evaluate_every, spec.checkpoint_every, spec.keep_checkpoints, evaluator)
         plan = planned(ranks=controller.size)
         forecasts.check(plan, folder, console)
         with console.waiting_for("sft: loading the model"):
             trainer = _make_trainer(inputs, plan, controller)
         trainer.controller.try_saving(folder.model)
-        if config.from_scratch:
+        if spec.policy.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
         _run_steps(trainer, run, inputs, console)
@@ -242,14 +222,14 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
 
 def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Console) -> None:
     """Say how many steps there are, run those that are left, and write the model."""
-    config = inputs.config
+    policy = inputs.spec.policy
     total = len(trainer.steps)
     done = trainer.done
-    if not config.lr:
+    if policy.lr is None:
         console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
     if done:
         console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
-    sizes = {"epochs": config.epochs, "traces": len(inputs.examples), "max_steps": config.max_steps}
+    sizes = {"epochs": policy.epochs, "traces": len(inputs.examples), "max_steps": policy.max_steps or 0}
     sft_progress.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
     with console.progress(total, "steps", "sft") as bar:
         bar.advance(done, reused=True)
@@ -263,115 +243,36 @@ def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Co
         sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
 
 
-def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:
-    """Tokenized conversations with their loss masks; unusable ones are dropped with a reason.
-
-    A conversation whose earlier turns the template rewrites has several examples; how many is said at the end.
-    """
-    _require_traces(schema, where)
-    system = engines.system_text(config.system, model.thoughts)
-    longest = min(config.max_length, model.context)
-    vocabulary_size = int(model.text_config.vocab_size)
-    split_rows = split_examples = 0
-    for batch in rows:
-        for row in to_rows(batch):
-            try:
-                sequences = targets.examples(model.tokenizer, tables.conversation(row, system))
-            except DataError as error:
-                job.drops.row(str(row.get("id") or ""), "unusable-trace", row, error=str(error))
-                continue
-            for sequence in sequences:
-                # An id beyond the embedding would fail in the middle of training.
-                check_vocabulary(sequence.tokens, vocabulary_size)
-            weight = _weight(row)
-            if weight is None:
-                job.drops.row(str(row.get("id") or ""), "no-weight", row)
-                continue
-            # All or nothing: the examples of a conversation are parts of one.
-            if any(len(sequence.tokens) > longest for sequence in sequences):
-                job.drops.row(str(row.get("id") or ""), "too-long", row)
-                continue
-            if len(sequences) > 1:
-                split_rows += 1
-                split_examples += len(sequences)
-            for tokens, mask in sequences:
-                yield Example(tuple(tokens), tuple(mask), weight)
-    if split_rows:
-        text = f"{split_rows:,} conversations make {split_examples:,} examples"
-        why = "the chat template rewrites earlier turns"
-        job.console.say(f"sft: {text}: {why}", event="split", conversations=split_rows, examples=split_examples)
-
-
-def _require_traces(schema: pa.Schema, where: str) -> None:
-    """Raise DataError if a table has neither messages nor prompts with completions."""
-    if "messages" not in schema.names:
-        require(schema, ("prompt", "completion"), stage="sft", where=where)
-
-
-def _show(examples: Sequence[Example], model: Model, job: Job, where: str) -> None:
-    """Print examples with their loss masks."""
-    _require_examples(examples, job.drops.summary(), where)
-    for example in examples:
-        sequence = TokensWithMask(list(example.tokens), list(example.mask))
-        put(show_mask(model.tokenizer, sequence) + "\n\n")
-
-
-def _require_examples(examples: Sequence[Example], reasons: str, where: str) -> None:
-    """Raise DataError if a table has no usable trace; ``reasons`` are those of dropped rows."""
-    if not examples:
-        dropped = f" (dropped {reasons})" if reasons else ""
-        raise DataError(f"sft: no usable trace in {where}{dropped}")
-
-
-def _weight(row: dict[str, Any]) -> float | None:
-    """The weight of a trace, 1 by default; None if it is not a number above 0."""
-    weight = row.get("weight")
-    if weight is None:
-        return 1.0
-    is_number = isinstance(weight, int | float) and isfinite(weight)
-    return float(weight) if is_number and weight > 0 else None
-
-
-def _held_out(config: Config, model: Model, job: Job) -> list[Example]:
-    if config.held_out is None:
-        return []
-    source = table.read(str(config.held_out))
-    dropped_before = job.drops.counts.copy()
-    examples = list(_examples(config, model, source.rows, source.schema, job, source.name))
-    # Without any the last model would silently be the result, not the best.
-    _require_examples(examples, job.drops.summary(dropped_before), source.name)
-    return examples
-
-
 @contextmanager
-def _open_evaluator(config: Config, dtype: Format, model: Model, console: Console) -> Iterator[EvaluateModel | None]:
-    """The function that evaluates the model of a folder on --eval-table; None without that option.
+def _open_evaluator(
+    spec: EvaluationSpec | None, dtype: Format, model: Model, console: Console
+) -> Iterator[EvaluateModel | None]:
+    """The function that evaluates the model of a folder on held-out problems; None without any.
 
     The seeds and the order of the samples are the same each time, and those of a float32 model in the embedded engine
     are deterministic: checkpoints differ by their weights alone, and a resumed run selects the same one.
     """
-    spec = _held_out_spec(config)
     if spec is None:
         yield None
         return
-    with graders.open_grader(config) as grader:
-        held_out = spec.open(model, grader)
-        yield lambda folder: asyncio.run(_accuracy(config, dtype, model, held_out, folder, console))
+    with graders.open_grader(spec.grading) as grader:
+        held_out = spec.problems.open(model, grader)
+        yield lambda folder: asyncio.run(_accuracy(spec, dtype, model, held_out, folder, console))
 
 
 async def _accuracy(
-    config: Config, dtype: Format, model: Model, held_out: HeldOut, folder: Path, console: Console
+    evaluation: EvaluationSpec, dtype: Format, model: Model, held_out: HeldOut, folder: Path, console: Console
 ) -> dict[str, float | None]:
     """The accuracy of the model in a folder, which the run's engine loads for it."""
     spec = Spec(
         # With the form of thoughts of the run: the saved model's own may be taken for another.
         Model.open(folder, replace(model.template, thoughts=model.thoughts.name)),
-        config.engine,
+        evaluation.engine,
         dtype,
-        slots=config.eval_slots,
-        deterministic=config.engine == "torch" and dtype == "fp32",
-        device=config.device,
-        eager=starts_eager("auto", [held_out.expected], slots=config.eval_slots),
+        slots=held_out.slots,
+        deterministic=evaluation.engine == "torch" and dtype == "fp32",
+        device=evaluation.device,
+        eager=starts_eager("auto", [held_out.expected], slots=held_out.slots),
     )
     generator = open_generator(spec, console)
     try:
@@ -382,39 +283,38 @@ async def _accuracy(
 
 def _make_trainer(inputs: Inputs, plan: RunPlan, controller: RankController) -> SFTTrainer:
     """The weights to train, over all ranks, and the schedule of steps."""
-    config, examples, step_tokens = inputs.config, inputs.examples, inputs.step_tokens
+    policy, examples, step_tokens = inputs.spec.policy, inputs.examples, inputs.step_tokens
     # A step smaller than a micro-batch has fewer rows.
     use_threads(inputs.model, min(plan.trainer.micro_tokens, step_tokens))
-    controller.open(_open_state(config, inputs.model, plan.trainer), bf16=plan.trainer.bf16)
+    controller.open(_open_state(policy, inputs.model, plan.trainer), bf16=plan.trainer.bf16)
     lengths = [len(example.tokens) for example in examples]
-    steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=step_tokens, seed=config.seed)
-    # 0 is no limit.
-    steps = steps[: config.max_steps or None]
+    steps = sft.plan_steps(lengths, epochs=policy.epochs, step_tokens=step_tokens, seed=policy.seed)
+    steps = steps[: policy.max_steps]
     return sft.SFTTrainer(
         controller,
         examples,
         steps,
         inputs.held_out,
-        lr=config.lr or default_lr(controller.facts.weights, at_24b=SFT_LR, lora=bool(config.lora)),
-        warmup=round(config.warmup * len(steps)),
-        floor=config.floor,
+        lr=policy.lr or default_lr(controller.facts.weights, at_24b=SFT_LR, lora=plan.trainer.lora_rank > 0),
+        warmup=round(policy.warmup * len(steps)),
+        floor=policy.floor,
         micro_tokens=plan.trainer.micro_tokens,
-        max_norm=config.max_norm,
+        max_norm=policy.max_norm,
         bf16=plan.trainer.bf16,
     )
 
 
-def _open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
+def _open_state(policy: PolicySpec, model: Model, plan: TrainerPlan) -> OpenState:
     """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = training.sharded_model(plan, model, ranks, from_scratch=config.from_scratch, seed=config.seed)
+        sharded = training.sharded_model(plan, model, ranks, from_scratch=policy.from_scratch, seed=policy.seed)
         sharded.train()
         # After the weights are loaded, which may draw random numbers.
-        optim.seed_all(config.seed)
+        optim.seed_all(policy.seed)
         original = None
         if ranks.rank == 0:  # the rank that writes the model
-            original = training.original(model, config.save_dtype, from_scratch=config.from_scratch)
+            original = training.original(model, policy.save_dtype, from_scratch=policy.from_scratch)
         return RankState(
             ranks,
             sharded,
