@@ -41,7 +41,7 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
     extent = check_stored(spec, model)
     machine = Machine.ask(spec.ranks.device, spec.ranks.card)
     prompt = extent.longest_prompt
-    planned = partial(spec.plan_on, model, machine, formats=inputs.formats, longest_prompt=prompt)
+    planned = partial(spec.plan_on, model, machine, formats=inputs.opened_run.formats, longest_prompt=prompt)
     forms.record(model.thoughts, inputs.job, [folder])
     _say_differences(spec, console)
     with trainers.opened(spec.ranks, console, after_loss=after_loss, planned=planned) as (_, controller):
@@ -109,7 +109,7 @@ def _say_differences(spec: RunSpec, console: Console) -> None:
     """Say what is replayed, and which options differ from those of its run."""
     assert spec.replay is not None
     earlier = options_of_replayed(spec.replay)
-    now = {name: value for name, value in spec.options.items() if name in earlier}
+    now = {name: value for name, value in spec.folder.options.items() if name in earlier}
     for name in ("reward", "environment"):  # a replay has neither, and trains on what they gave
         if name in earlier:
             now[name] = earlier[name]

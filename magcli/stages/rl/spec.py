@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from magcli.config import as_json
 from magcli.generate.types import Sampling
@@ -21,6 +21,7 @@ from magcli.stages.shared.heldout import HeldOutSpec
 from magcli.stages.shared.run_sizes import options_in
 from magcli.stages.shared.templates import ModelSpec
 from magcli.stages.shared.trainers import RankSpec
+from magcli.stages.shared.training import FolderSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from magcli.choices import DiverseBy, SaveDtype
     from magcli.plan.ranks import Processes
     from magcli.rl.curriculum import Row
-    from magcli.run.trackers import Name as TrackerName
+
+
+LENGTHS = ("updates",)
+"""Options of which a larger value prolongs a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,10 @@ class RunSpec:
     """What a run is.
 
     Attributes:
-        options: all of them, as the history records them.
-        folder: that of the run.
-        track: its experiment trackers.
+        folder: that of the run, and what is recorded in it.
         replay: the rollouts that are trained again; None samples new ones.
         columns: those that its problems must have; None for a replay, which has no problems.
         model: what is trained.
-        formats: the number formats that options ask for, perhaps ``auto``.
         system: the file of the system prompt, ``none`` for none; None is magcli's own.
         judging: what judges completions.
         own_reward: whether the reward is not the recipe's, and may be on any scale.
@@ -55,13 +56,10 @@ class RunSpec:
         plan_on: its plan, for a model and a machine; takes the other arguments of ``RunPlan.of``.
     """
 
-    options: Mapping[str, Any]
-    folder: Path
-    track: Sequence[TrackerName]
+    folder: FolderSpec
     replay: Path | None
     columns: Sequence[str] | None
     model: ModelSpec
-    formats: Mapping[str, str]
     system: Path | None
     judging: Judging
     own_reward: bool
@@ -86,13 +84,10 @@ class RunSpec:
             config = without_grading(config)
         own_reward = has_own_reward(config)
         return cls(
-            options=as_json(config),
-            folder=config.run,
-            track=config.track,
+            folder=_folder(config),
             replay=config.replay,
             columns=reads(config),
             model=ModelSpec.of(config),
-            formats={"bf16": config.bf16, "dtype": config.dtype},
             system=config.system,
             judging=Judging.of(config),
             own_reward=own_reward,
@@ -200,6 +195,15 @@ class CurriculumSpec:
             stages.append(StageProblems(pool, stage.band))
         rules = {"retire_after": self.retire_after, "defer_after": self.defer_after}
         return Curriculum(stages, self.seed, any_scale=self.any_scale, **rules)
+
+
+def _folder(config: Config) -> FolderSpec:
+    """The folder of a run; a synchronous run computes in float32."""
+    formats = {"bf16": config.bf16, "dtype": config.dtype}
+    exact = config.schedule == "sync"
+    return FolderSpec(
+        "rl", config.run, as_json(config), LENGTHS, config.track, formats, device=config.device, exact=exact
+    )
 
 
 def _tables(config: Config) -> Sequence[StageOptions]:

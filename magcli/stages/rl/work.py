@@ -18,7 +18,6 @@ from magcli.rl.probe import inline
 from magcli.rl.samples import samples_of
 from magcli.rl.store import RolloutStore
 from magcli.run import validation
-from magcli.run.trackers import Source
 from magcli.run.units import AsyncRunner
 from magcli.stages.rl.config import Config, reads
 from magcli.stages.rl.display import say_pool, say_results
@@ -30,14 +29,12 @@ from magcli.stages.rl.replay import check_stored, train_replay
 from magcli.stages.rl.sampling_engine import check_devices, check_room, generators_demand
 from magcli.stages.rl.spec import RunSpec
 from magcli.stages.rl.verifiers import Verifiers, open_verifiers
-from magcli.stages.shared import engines, environments, forms, graders, tables, templates, trainers, training
+from magcli.stages.shared import engines, environments, forms, graders, tables, templates, trainers
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pyarrow as pa
 
     from magcli.cluster.runtime import Cluster
     from magcli.cluster.types import Demand
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
     from magcli.rl.training_stages import StageOptions
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
-    from magcli.run.trackers import LogLines
     from magcli.stages.rl.display import Display
     from magcli.stages.rl.plan import RunPlan
     from magcli.train.controller import RankController
@@ -131,7 +127,7 @@ def _announce_memory(
         machine = Machine.ask(spec.ranks.device, spec.ranks.card, planned=True)
         return spec.plan_on(model, machine, longest_prompt=longest_prompt)
 
-    forecasts.announce(planned, model, spec.folder, console, stage="rl")
+    forecasts.announce(planned, model, spec.folder.path, console, stage="rl")
 
 
 def _longest_prompt(system: Path | None, model: Model, problems: Sequence[Row]) -> int:
@@ -144,25 +140,17 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     spec = RunSpec.of(config)
     model = spec.model.open()
     if config.show_mask:
-        show_masks(spec.folder, model, config.show_mask)
+        show_masks(spec.folder.path, model, config.show_mask)
         return
     check_teacher(spec.policy.teacher, model)
     problems = all_rows(rows)  # to the end, as the run's folder needs the digest of a pipe
-    with training.run_folder("rl", spec.folder, job, ["updates"]) as folder:
-        source = Source("rl", folder.path, spec.options, partial(samples_of, folder.path))
-        with training.tracked(spec.track, source, folder, job) as log_lines:
-            exact = spec.schedule.synchronous
-            formats = training.resolve_formats(spec.formats, model, spec.ranks.device, folder, job, exact=exact)
-            pools = _pools(spec, problems, job)
-            if folder.finished:
-                _keep_finished(folder, log_lines, job)
-            else:
-                say_pool(spec, problems, job.console)
-                inputs = Inputs(spec, model, formats, pools, job, folder, log_lines)
-                # Called again with the same inputs when ranks are lost.
-                train_once = _train if spec.replay is None else train_replay
-                trainers.again_when_lost("rl", partial(train_once, inputs), folder, job.console)
-        yield from _rollouts(job.output_schema, pools, folder)
+    with spec.folder.opened(model, job, partial(samples_of, spec.folder.path)) as opened_run:
+        inputs = Inputs(spec, model, _pools(spec, problems, job), job, opened_run)
+        if inputs.folder.finished:
+            _keep_finished(inputs)
+        else:
+            _train_to_end(inputs)
+        yield from _rollouts(inputs)
 
 
 def _pools(spec: RunSpec, problems: list[dict[str, Any]], job: Job) -> list[list[dict[str, Any]]]:
@@ -178,23 +166,35 @@ def _pools(spec: RunSpec, problems: list[dict[str, Any]], job: Job) -> list[list
     return pools
 
 
-def _keep_finished(folder: RunDir, log_lines: LogLines, job: Job) -> None:
+def _train_to_end(inputs: Inputs) -> None:
+    """Train, again from the last checkpoint with the same inputs when ranks are lost."""
+    spec, console = inputs.spec, inputs.job.console
+    train_once = _train
+    if spec.replay is None:
+        say_pool(spec, inputs.problems[0], console)
+    else:
+        train_once = train_replay
+    trainers.again_when_lost("rl", partial(train_once, inputs), inputs.folder, console)
+
+
+def _keep_finished(inputs: Inputs) -> None:
     """Leave a finished run as it is; its trackers get what they lack."""
+    folder, job = inputs.folder, inputs.job
     keep_last_checkpoint(folder)
-    log_lines(folder.metrics())
+    inputs.opened_run.log_lines(folder.metrics())
     job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
     job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
 
 
-def _rollouts(columns: pa.Schema, pools: Sequence[Sequence[Row]], folder: RunDir) -> Rows:
+def _rollouts(inputs: Inputs) -> Rows:
     """All rollouts of a run with the columns of their problems."""
     by_id: dict[str, Row] = {}
-    for pool in reversed(pools):  # of equal ids the run's own problem, which comes last
+    for pool in reversed(inputs.problems):  # of equal ids the run's own problem, which comes last
         by_id |= {row["id"]: row for row in pool}
     # One by one, as all rollouts may not fit into memory.
-    for path in RolloutStore(folder.path).tables():
+    for path in RolloutStore(inputs.folder.path).tables():
         for batch in table.read(str(path)).rows:
-            yield with_problems(batch, by_id, columns)
+            yield with_problems(batch, by_id, inputs.job.output_schema)
 
 
 def _train(inputs: Inputs, after_loss: bool) -> None:
@@ -209,8 +209,8 @@ def _train(inputs: Inputs, after_loss: bool) -> None:
     machine = Machine.ask(spec.ranks.device, spec.ranks.card)
     with _surroundings(inputs, machine, after_loss) as around:
         prompt = _longest_prompt(spec.system, around.model, around.usable)
-        ranks = around.controller.size
-        plan = spec.plan_on(around.model, machine, formats=inputs.formats, longest_prompt=prompt, ranks=ranks)
+        ranks, formats = around.controller.size, inputs.opened_run.formats
+        plan = spec.plan_on(around.model, machine, formats=formats, longest_prompt=prompt, ranks=ranks)
         _check_plan(plan, folder, console)
         with opened(plan, inputs, around) as parts:
             ended = train(parts)
@@ -292,7 +292,7 @@ def _opened_processes(
     Refuses engines for which this machine has too few GPUs.
     """
     spec, console = inputs.spec, inputs.job.console
-    planned = partial(spec.plan_on, inputs.model, machine, formats=inputs.formats)
+    planned = partial(spec.plan_on, inputs.model, machine, formats=inputs.opened_run.formats)
     opening = trainers.opened(spec.ranks, console, beside=_beside(spec), after_loss=after_loss, planned=planned)
     with opening as (cluster, controller):
         check_devices(spec.processes, cluster)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from magcli.config import as_json
 from magcli.stages.sft.plan import RunPlan
@@ -13,13 +13,17 @@ from magcli.stages.shared.heldout import HeldOutSpec
 from magcli.stages.shared.options import GraderOptions
 from magcli.stages.shared.templates import ModelSpec
 from magcli.stages.shared.trainers import RankSpec
+from magcli.stages.shared.training import FolderSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from magcli.choices import EngineName, SaveDtype
-    from magcli.run.trackers import Name as TrackerName
     from magcli.stages.sft import Config
+
+
+LENGTHS = ("epochs", "max_steps")
+"""Options of which a larger value prolongs a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,8 @@ class RunSpec:
     """What a run is.
 
     Attributes:
-        options: all of them, as the history records them.
-        folder: that of the run.
-        track: its experiment trackers.
+        folder: that of the run, and what is recorded in it.
         model: what is trained.
-        formats: the number formats that options ask for, perhaps ``auto``.
         traces: what is made of the rows.
         evaluation: problems that are evaluated at intervals, if any.
         ranks: what is asked of a machine or a cluster.
@@ -40,11 +41,8 @@ class RunSpec:
         plan_on: its plan, for a model and a machine; takes the other arguments of ``RunPlan.of``.
     """
 
-    options: Mapping[str, Any]
-    folder: Path
-    track: Sequence[TrackerName]
+    folder: FolderSpec
     model: ModelSpec
-    formats: Mapping[str, str]
     traces: TraceSpec
     evaluation: EvaluationSpec | None
     ranks: RankSpec
@@ -63,11 +61,8 @@ class RunSpec:
         if evaluation is not None:
             formats["dtype"] = config.dtype  # of the evaluating engine
         return cls(
-            options=as_json(config),
-            folder=config.run,
-            track=config.track,
+            folder=FolderSpec("sft", config.run, as_json(config), LENGTHS, config.track, formats, config.device),
             model=ModelSpec.of(config),
-            formats=formats,
             traces=TraceSpec(config.system, config.max_length, config.held_out),
             evaluation=evaluation,
             ranks=RankSpec.of("sft", config),

@@ -21,7 +21,6 @@ from magcli.model.model import Model
 from magcli.plan.engines import starts_eager
 from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
-from magcli.run.trackers import Source
 from magcli.stages.sft import Config
 from magcli.stages.sft.examples import examples_of, held_out_examples, require_examples, require_traces, show
 from magcli.stages.sft.spec import RunSpec
@@ -37,21 +36,17 @@ if TYPE_CHECKING:
     from magcli.choices import Format
     from magcli.console import Console
     from magcli.data.source import Rows
-    from magcli.plan.formats import Formats, TrainerPlan
+    from magcli.plan.formats import TrainerPlan
     from magcli.run.job import Job
     from magcli.run.layout import Converted
-    from magcli.run.rundir import RunDir
-    from magcli.run.trackers import LogLines
     from magcli.stages.sft.plan import RunPlan
     from magcli.stages.sft.spec import EvaluationSpec, PolicySpec
     from magcli.stages.shared.heldout import HeldOut
+    from magcli.stages.shared.training import OpenedRun
     from magcli.train.commands import OpenState
     from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
     from magcli.train.sft import EvaluateModel, SFTTrainer
-
-LENGTHS = ("epochs", "max_steps")
-"""Options of which a larger value prolongs a run."""
 
 METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "target_tokens", "skipped")
 
@@ -124,13 +119,13 @@ def _announce_memory(spec: RunSpec, model: Model, console: Console, longest: int
         machine = Machine.ask(spec.ranks.device, spec.ranks.card, planned=True)
         return spec.plan_on(model, machine, longest=longest)
 
-    forecasts.announce(planned, model, spec.folder, console, stage="sft")
+    forecasts.announce(planned, model, spec.folder.path, console, stage="sft")
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     spec = RunSpec.of(config)
-    earlier = "" if job.restart else training.recorded(spec.folder, "date")
+    earlier = "" if job.restart else training.recorded(spec.folder.path, "date")
     # A resumed run renders its prompts with the date of its start.
     model = templates.with_date(spec.model.open(), job, [], system=spec.traces.system, date=earlier)
     forms.record(model.thoughts, job, [])
@@ -140,24 +135,21 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         show(examples[: config.show_mask], model, job, where)
         return
 
-    with ExitStack() as stack:
-        require_examples(examples, job.drops.summary(), where)
-        tokens = sum(len(example.tokens) for example in examples)
-        step_tokens = spec.step_tokens or default_step_tokens(tokens)
-        folder = stack.enter_context(training.run_folder("sft", spec.folder, job, LENGTHS))
-        formats = training.resolve_formats(spec.formats, model, spec.ranks.device, folder, job)
+    require_examples(examples, job.drops.summary(), where)
+    tokens = sum(len(example.tokens) for example in examples)
+    step_tokens = spec.step_tokens or default_step_tokens(tokens)
+    with spec.folder.opened(model, job) as opened_run:
+        folder = opened_run.folder
         # A run that goes on renders its prompts with the same date and form of thoughts.
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)
-        source = Source("sft", folder.path, spec.options)
-        log_lines = stack.enter_context(training.tracked(spec.track, source, folder, job))
         if folder.finished:
-            log_lines(folder.metrics())
+            opened_run.log_lines(folder.metrics())
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
             held_out = held_out_examples(spec.traces, model, job)
-            inputs = Inputs(spec, model, formats, examples, held_out, step_tokens, folder, log_lines)
+            inputs = Inputs(spec, model, examples, held_out, step_tokens, opened_run)
             train = partial(_train, inputs, job.console)
             trainers.again_when_lost("sft", train, folder, job.console)
         # Read back from the folder, with the steps of earlier processes.
@@ -171,12 +163,10 @@ class Inputs:
 
     spec: RunSpec
     model: Model
-    formats: Formats
     examples: Sequence[Example]
     held_out: Sequence[Example]
     step_tokens: int
-    folder: RunDir
-    log_lines: LogLines
+    opened_run: OpenedRun
 
 
 def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
@@ -187,20 +177,21 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
     Raises:
         Stopped: several steps in a row had no finite gradient.
     """
-    spec, model, folder = inputs.spec, inputs.model, inputs.folder
+    spec, model = inputs.spec, inputs.model
+    folder, formats = inputs.opened_run.folder, inputs.opened_run.formats
     # Micro-batches are not smaller than this.
     longest = max(len(example.tokens) for example in inputs.examples)
     planned = partial(
         spec.plan_on,
         model,
         Machine.ask(spec.ranks.device, spec.ranks.card),
-        formats=inputs.formats,
+        formats=formats,
         longest=longest,
         step_tokens=inputs.step_tokens,
     )
     with ExitStack() as stack:
         # Before the ranks start: it refuses problems that cannot be graded.
-        evaluator = stack.enter_context(_open_evaluator(spec.evaluation, inputs.formats.dtype, model, console))
+        evaluator = stack.enter_context(_open_evaluator(spec.evaluation, formats.dtype, model, console))
         opened = trainers.opened(spec.ranks, console, after_loss=after_loss, planned=planned)
         _, controller = stack.enter_context(opened)
         run = sft.SFTRun(folder, spec.evaluate_every, spec.checkpoint_every, spec.keep_checkpoints, evaluator)
@@ -238,7 +229,7 @@ def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Co
         def report(line: dict[str, Any]) -> None:
             sft_progress.report_step(bar, console, done + 1, total, line)
             lines.append(line)
-            inputs.log_lines(lines)
+            inputs.opened_run.log_lines(lines)
 
         sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,7 +17,7 @@ from magcli.model.weights.save import open_original
 from magcli.model.weights.slices import has_slices
 from magcli.plan import formats
 from magcli.run.rundir import RunDir
-from magcli.run.trackers import open_trackers
+from magcli.run.trackers import Source, no_samples, open_trackers
 from magcli.stages.shared.forms import recorded_choice
 from magcli.train import lora
 from magcli.train.attention import use_packed_attention
@@ -34,9 +35,64 @@ if TYPE_CHECKING:
     from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
-    from magcli.run.trackers import LogLines, Name, Source
+    from magcli.run.trackers import LogLines, Name, SamplesOf
     from magcli.train.distributed import Ranks
     from magcli.train.shard import ShardedModel
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """The folder of a training run, its number formats, and what gives its metrics to trackers."""
+
+    folder: RunDir
+    formats: Formats
+    log_lines: LogLines
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSpec:
+    """The folder that a training run asks for, and what is recorded in it.
+
+    Attributes:
+        stage: begins messages.
+        path: that of the folder.
+        options: all of the stage, as its history records them.
+        lengths: options of which a larger value prolongs an earlier run.
+        track: experiment trackers.
+        formats: the options of ``SPELLINGS`` that matter to the run, perhaps ``auto``.
+        device: that of the trainer.
+        exact: ``auto`` is float32.
+    """
+
+    stage: str
+    path: Path
+    options: Mapping[str, Any]
+    lengths: Sequence[str]
+    track: Sequence[Name]
+    formats: Mapping[str, str]
+    device: str
+    exact: bool = False
+
+    @contextmanager
+    def opened(self, model: Model, job: Job, samples_of: SamplesOf = no_samples) -> Iterator[OpenedRun]:
+        """The folder for the duration of the block; it belongs to the settings of one job and its inputs.
+
+        Open it after the last row was read: only then is the digest of a pipe known.
+
+        Raises:
+            UsageError: the folder is that of a run with other settings, or a finished one had another format.
+        """
+        # Formats are resolved in the folder: ``auto`` on another machine may mean another one.
+        settings = {key: value for key, value in job.settings.items() if key not in formats.SPELLINGS}
+        wanted = {**settings, "inputs": [source.sha256 for source in job.sources]}
+        with RunDir.open(self.path, self.stage, wanted, restart=job.restart, lengths=self.lengths) as folder:
+            inputs = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
+            folder.store_inputs(inputs, job.past())
+            resolved = resolve_formats(self.formats, model, self.device, folder, job, exact=self.exact)
+            tracked = Source(self.stage, folder.path, self.options, samples_of)
+            # Trackers that have this run already go on with it.
+            with open_trackers(self.track, tracked, job.console, resumed=bool(folder.metrics())) as log_lines:
+                yield OpenedRun(folder, resolved, log_lines)
 
 
 def resolve_formats(
@@ -141,25 +197,3 @@ def optimizer(plan: TrainerPlan, sharded: ShardedModel) -> AdamW:
     """AdamW for a rank's shards of the weights."""
     # The schedule sets the rate before each step.
     return adamw(sharded.model, lr=0.0, weight_decay=plan.weight_decay, offload_moments=plan.offloads_moments)
-
-
-def tracked(names: Sequence[Name], source: Source, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
-    """The trackers of a run by their names, resumed if they have this run already."""
-    return open_trackers(names, source, job.console, resumed=bool(folder.metrics()))
-
-
-@contextmanager
-def run_folder(stage: str, path: Path, job: Job, lengths: Sequence[str]) -> Iterator[RunDir]:
-    """The folder of a training run at ``path``, which belongs to the settings of one job and its inputs.
-
-    With larger values of the options ``lengths``, an earlier run is prolonged.
-
-    Open it after the last row was read: only then is the digest of a pipe known.
-    """
-    # Formats are resolved in the folder: ``auto`` on another machine may mean another one.
-    settings = {key: value for key, value in job.settings.items() if key not in formats.SPELLINGS}
-    wanted = {**settings, "inputs": [source.sha256 for source in job.sources]}
-    with RunDir.open(path, stage, wanted, restart=job.restart, lengths=lengths) as folder:
-        inputs = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
-        folder.store_inputs(inputs, job.past())
-        yield folder
