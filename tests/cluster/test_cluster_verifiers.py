@@ -13,9 +13,11 @@ from ray_machines import workers_on
 from magcli.cluster.open import open_cluster
 from magcli.cluster.types import LOCAL
 from magcli.data import table
+from magcli.errors import EnvironmentFault
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.verifiers import Judging, Verifiers, open_verifiers
 from magcli.stages.shared import environments
+from magcli.verify.grader import Grader
 from magcli.verify.reward import RewardRule
 
 TOYS = Path(__file__).parents[1] / "environments" / "toys.py"
@@ -166,6 +168,19 @@ def test_episodes_of_a_run_are_judged_by_its_verifiers(machines, guesser, proble
     rows = [row for path in stored for batch in table.read(str(path)).rows for row in batch.to_pylist()]
     assert rows
     assert all(row["reward"] == len([turn for turn in row["messages"] if turn["role"] == "assistant"]) for row in rows)
+
+
+def test_a_node_that_cannot_isolate_programs_serves_an_environment_that_judges_itself(monkeypatch):
+    def refuse(self):
+        raise EnvironmentFault("no sandbox")
+
+    monkeypatch.setattr(Grader, "_code_programs", refuse)
+    judges = Judging.of(Config(environment=f"{TOYS}:Cup"))
+    opened = judges.opener([PROGRAM])()
+    for workers in (opened._grader, opened._environment):
+        workers.shutdown()
+    with pytest.raises(EnvironmentFault, match="no sandbox"):
+        Judging.of(Config()).opener([PROGRAM])()
 
 
 @pytest.mark.timeout(300)

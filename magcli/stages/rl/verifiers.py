@@ -63,7 +63,7 @@ class Judging:
         return Demand("verifiers", self.verifiers, Resources(cpus=self.grading.workers))
 
     def open_grader(self) -> Grader:
-        """The grader of this process."""
+        """The grader, in this process or in one of a verifier."""
         return graders.open_grader(self.grading, self.reward, self.environment)
 
     def opener(self, problems: Sequence[Mapping[str, Any]]) -> OpenServer:
@@ -72,8 +72,7 @@ class Judging:
         if self.environment:
             isolation, _ = graders.isolation(self.grading.sandbox)
             environment = partial(EnvironmentWorkers, self.environment, self.grading.workers, isolation)
-        open_grader = partial(graders.open_grader, self.grading, self.reward)
-        return partial(open_verifier, open_grader, environment, _one_program(problems))
+        return partial(open_verifier, self.open_grader, environment, _one_program(problems))
 
 
 @asynccontextmanager
