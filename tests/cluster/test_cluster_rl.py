@@ -104,9 +104,9 @@ def test_generators_for_which_there_is_no_room_are_refused_before_the_work(
 def run_that_waits_a_second(arguments, environment, log):
     """The command, which waits for lost nodes a second instead of two minutes."""
     from magcli.__main__ import main
-    from magcli.stages.shared import trainers
+    from magcli.stages.shared import trainer_ranks
 
-    trainers.REPLACEMENT_SECONDS = 1.0
+    trainer_ranks.REPLACEMENT_SECONDS = 1.0
     os.environ |= environment
     with open(log, "ab") as messages:
         os.dup2(messages.fileno(), 2)

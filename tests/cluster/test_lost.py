@@ -20,7 +20,7 @@ from magcli.cluster.types import Demand, Node, Resources
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
 from magcli.run.rundir import RunDir
-from magcli.stages.shared import trainers
+from magcli.stages.shared import trainer_ranks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not find a module of tests
 
@@ -73,12 +73,12 @@ def test_a_run_that_gets_on_is_started_again_after_every_loss(tmp_path):
 
     def train(after_loss: bool) -> None:
         told.append(after_loss)
-        if len(told) <= 3 * trainers.MAX_LOSSES:
+        if len(told) <= 3 * trainer_ranks.MAX_LOSSES:
             folder.log({"step": len(told)})
             raise RanksLost("training stopped: rank 1 died")
 
-    trainers.again_when_lost("rl", train, folder, Console(quiet=True))
-    assert told == [False, *[True] * (3 * trainers.MAX_LOSSES)]
+    trainer_ranks.again_when_lost("rl", train, folder, Console(quiet=True))
+    assert told == [False, *[True] * (3 * trainer_ranks.MAX_LOSSES)]
 
 
 def test_a_run_that_gets_no_further_is_given_up(tmp_path):
@@ -89,8 +89,8 @@ def test_a_run_that_gets_no_further_is_given_up(tmp_path):
         raise RanksLost("training stopped: rank 1 died")
 
     with pytest.raises(RanksLost):
-        trainers.again_when_lost("rl", train, folder, Console(quiet=True))
-    assert len(told) == 1 + trainers.MAX_LOSSES
+        trainer_ranks.again_when_lost("rl", train, folder, Console(quiet=True))
+    assert len(told) == 1 + trainer_ranks.MAX_LOSSES
 
 
 HOLDER = """
@@ -102,7 +102,7 @@ with shared({"w": torch.ones(8)}) as file:
 """
 
 
-@pytest.mark.parametrize("losses", others_slow([1, 1 + trainers.MAX_LOSSES], kept=[1]))
+@pytest.mark.parametrize("losses", others_slow([1, 1 + trainer_ranks.MAX_LOSSES], kept=[1]))
 def test_the_weights_of_killed_ranks_are_removed_from_shared_memory(losses, tmp_path):
     """When the run goes on and when it is given up; the killed process is not waited for, so it is a zombie."""
     files, processes = [], []
@@ -120,7 +120,7 @@ def test_the_weights_of_killed_ranks_are_removed_from_shared_memory(losses, tmp_
 
     try:
         with pytest.raises(RanksLost) if losses > 1 else nullcontext():
-            trainers.again_when_lost("rl", train, RunDir(tmp_path), Console(quiet=True))
+            trainer_ranks.again_when_lost("rl", train, RunDir(tmp_path), Console(quiet=True))
         assert len(files) == losses
         assert not any(file.exists() for file in files)
     finally:

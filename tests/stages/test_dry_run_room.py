@@ -18,8 +18,8 @@ from magcli.stages.rl.spec import RunSpec
 from magcli.stages.rl.work import _check_room
 from magcli.stages.sft import Config as SFTConfig
 from magcli.stages.sft import work as sft
-from magcli.stages.shared import trainers
-from magcli.stages.shared.trainers import RankSpec, share_threads
+from magcli.stages.shared import trainer_ranks
+from magcli.stages.shared.trainer_ranks import RankSpec, share_threads
 
 RL = Config(model="m", run=Path("run"), device="cuda", engine="vllm", trainers=4, generators=2, tensor_parallel=2)
 SFT = SFTConfig(model="m", run=Path("run"), device="cuda", trainers=9)
@@ -36,7 +36,7 @@ def two_nodes(monkeypatch):
     """Pretend that a cluster of 8 and 3 GPUs can be joined."""
     nodes = [Node("a", "a", cpus=16, gpus=8), Node("b", "b", cpus=16, gpus=3)]
     monkeypatch.setattr(Cluster, "nodes", lambda self: nodes)
-    monkeypatch.setattr(trainers, "open_cluster", lambda address: nullcontext(Cluster(address)))
+    monkeypatch.setattr(trainer_ranks, "open_cluster", lambda address: nullcontext(Cluster(address)))
 
 
 def forecast_room(config):
@@ -73,7 +73,7 @@ def test_a_dry_run_of_sft_counts_its_ranks(gpus):
     gpus(8)
     with pytest.raises(UsageError, match="sft: --trainers 9 takes a GPU for each rank; PyTorch finds 8"):
         sft.forecast(SFT, Console())
-    trainers.check_room(RankSpec.of("sft", replace(SFT, trainers=8)), Console())
+    trainer_ranks.check_room(RankSpec.of("sft", replace(SFT, trainers=8)), Console())
 
 
 def test_a_named_card_is_of_another_machine(gpus):

@@ -5,7 +5,7 @@ import pytest
 from magcli.errors import UsageError
 from magcli.stages.rl.config import Config
 from magcli.stages.shared import rank_options
-from magcli.stages.shared.trainers import RankSpec
+from magcli.stages.shared.trainer_ranks import RankSpec
 
 
 @pytest.mark.parametrize(

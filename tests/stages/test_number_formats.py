@@ -19,7 +19,7 @@ from magcli.run.journal import Journal
 from magcli.run.rundir import RunDir
 from magcli.run.types import Result
 from magcli.stages import generate
-from magcli.stages.shared import engines, training
+from magcli.stages.shared import engines, run_folder
 
 TRACES = [{"prompt": f"{number}?", "completion": "<think></think>\\boxed{1}"} for number in range(12)]
 SFT = {"epochs": 2, "step_tokens": 128, "lr": 1e-3, "system": Path("none"), "checkpoint_every": 1}
@@ -75,7 +75,7 @@ def job():
 
 def resolved(folder, job, *, exact=False, **asked):
     """The formats of a run with these options; those that are not given are auto."""
-    return training.resolve_formats(
+    return run_folder.resolve_formats(
         {"bf16": "auto", "dtype": "auto"} | asked, Model.open("m"), "cpu", folder, job, exact=exact
     )
 

@@ -33,7 +33,7 @@ from magcli.run.rundir import RunDir
 from magcli.stages.rl.config import Config, check, processes
 from magcli.stages.rl.plan import RunPlan
 from magcli.stages.rl.sampling_engine import generators_demand
-from magcli.stages.shared import training
+from magcli.stages.shared import run_folder
 
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).parent / "recorded"
@@ -112,7 +112,7 @@ def chosen(options, machine, folder):
     asked = {"bf16": config.bf16, "dtype": config.dtype}
     with RunDir.open(folder, "rl", {}, restart=True) as run:
         job = Job("rl", Console(quiet=True), Drops(keep=False))
-        formats = training.resolve_formats(asked, model, config.device, run, job, exact=config.schedule == "sync")
+        formats = run_folder.resolve_formats(asked, model, config.device, run, job, exact=config.schedule == "sync")
     plan = RunPlan.of(config, model, Found.ask(config.device, config.card), formats=formats)
     trainer, engines, forecast = plan.trainer, plan.engines, plan.forecast
     assert "'auto'" not in repr((trainer, engines)), "nothing is still to be decided"

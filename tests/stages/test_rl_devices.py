@@ -15,9 +15,9 @@ from magcli.plan.machine import Card, Machine
 from magcli.stages.generate import Config as GenerateConfig
 from magcli.stages.rl.config import Config, processes
 from magcli.stages.rl.plan import RunPlan
-from magcli.stages.shared import trainers
+from magcli.stages.shared import trainer_ranks
 from magcli.stages.shared.rank_options import check_attention
-from magcli.stages.shared.trainers import RankSpec
+from magcli.stages.shared.trainer_ranks import RankSpec
 from magcli.train import varlen
 
 CARD = Card("a made-up card", 80 << 30, 80 << 30)
@@ -69,10 +69,10 @@ def test_what_would_leave_cards_idle_is_refused(config: Config, cards: int, mess
 
 def test_more_ranks_than_cards_are_refused_before_they_start(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(trainers, "open_cluster", lambda address, **_: nullcontext(Cluster("local")))
-    with trainers.opened(RankSpec.of("rl", replace(ON_GPU, trainers=2)), Console()) as (_, controller):
+    monkeypatch.setattr(trainer_ranks, "open_cluster", lambda address, **_: nullcontext(Cluster("local")))
+    with trainer_ranks.opened(RankSpec.of("rl", replace(ON_GPU, trainers=2)), Console()) as (_, controller):
         assert controller.size == 2
-    refused = trainers.opened(RankSpec.of("rl", replace(ON_GPU, trainers=3)), Console())
+    refused = trainer_ranks.opened(RankSpec.of("rl", replace(ON_GPU, trainers=3)), Console())
     with pytest.raises(UsageError, match="rl: --trainers 3 takes a GPU for each rank; PyTorch finds 2"), refused:
         pass
 

@@ -15,7 +15,7 @@ from magcli.data.table import read
 from magcli.errors import UsageError
 from magcli.model.model import Model
 from magcli.plan.formats import TrainerPlan
-from magcli.stages.shared import training
+from magcli.stages.shared import rank_weights
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import autocast
@@ -101,7 +101,7 @@ def test_a_teacher_in_bf16_scores_as_in_float32(teacher, tmp_path):
     packed = pack([[3, 19, 89, 1, 4, 5, 82, 82, 6, 92, 18, 31, 40, 21, 20, 97, 10, 99, 1]])
     found = []
     for bf16 in (False, True):
-        model = training.frozen_model(TrainerPlan(bf16=bf16), Model.open(tmp_path), Ranks())
+        model = rank_weights.frozen_model(TrainerPlan(bf16=bf16), Model.open(tmp_path), Ranks())
         with torch.no_grad(), autocast(model.device, bf16):
             found.append(token_logprobs(model, packed).values)
         assert model.dtype == (torch.bfloat16 if bf16 else torch.float32)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.data.values import to_rows
 from magcli.report import audit as page
 from magcli.stages.audit.findings import MAX_FACTOR, MAX_MEAN_FACTOR, Basis, Rollout, grouped
-from magcli.stages.shared.grading import accuracy_interval
+from magcli.stages.shared.verdicts import accuracy_interval
 
 if TYPE_CHECKING:
     from pathlib import Path

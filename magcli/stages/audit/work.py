@@ -20,7 +20,7 @@ from magcli.stages.audit.dump import Dump, dump_of
 from magcli.stages.audit.findings import Rollout, find_all
 from magcli.stages.audit.measures import Answer, Ratios, answer_of, ends_within, languages_of, ratios_of, repetition
 from magcli.stages.shared import forms, graders, tables
-from magcli.stages.shared.grading import graded, unit_size, with_thoughts
+from magcli.stages.shared.verdicts import graded, unit_size, with_thoughts
 from magcli.verify.reward import RewardRule, ungraded
 from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED

@@ -20,7 +20,7 @@ from magcli.run.types import Result
 from magcli.run.units import resumable
 from magcli.stages.grade import TOKEN, Config, address, reads, serve
 from magcli.stages.shared import environments, forms, graders, tables
-from magcli.stages.shared.grading import accuracy_interval, graded, unit_size, with_thoughts
+from magcli.stages.shared.verdicts import accuracy_interval, graded, unit_size, with_thoughts
 from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
 

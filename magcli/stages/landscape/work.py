@@ -26,7 +26,7 @@ from magcli.run.rundir import RunDir
 from magcli.run.units import AsyncRunner
 from magcli.stages.landscape.config import EXTENT, Config, output_folder, reads
 from magcli.stages.landscape.points import Work, open_points
-from magcli.stages.shared import engines, forms, graders, run_options, tables, templates, training
+from magcli.stages.shared import engines, forms, graders, run_folder, run_options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,10 +200,10 @@ def survey_points(
 
 def _model(folder: Path, config: Config, job: Job) -> Model:
     """A model of the run, which renders prompts with the date of the run's own, and has its form of thoughts."""
-    recorded = training.recorded(config.run, forms.THOUGHTS)
+    recorded = run_folder.recorded(config.run, forms.THOUGHTS)
     # As the run had it, also where the folder of weights would tell another.
     if config.thoughts == AUTO and recorded:
         config = replace(config, thoughts=recorded)
     model = templates.open_model(config, folder)
     forms.record(model.thoughts, job, [])
-    return templates.with_date(model, job, [], date=training.recorded(config.run, "date"))
+    return templates.with_date(model, job, [], date=run_folder.recorded(config.run, "date"))

@@ -8,7 +8,7 @@ import torch
 
 from magcli.errors import usage
 from magcli.model.model import Model
-from magcli.stages.shared import training
+from magcli.stages.shared import rank_weights
 from magcli.train.attention import use_packed_attention
 from magcli.train.commands import RankState
 
@@ -41,18 +41,18 @@ def open_state(spec: PolicySpec, model: Model, plan: TrainerPlan) -> OpenState:
     def teacher(ranks: Ranks) -> PreTrainedModel | None:
         if not spec.teacher:
             return None
-        return training.frozen_model(plan, Model.open(spec.teacher), ranks)
+        return rank_weights.frozen_model(plan, Model.open(spec.teacher), ranks)
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = training.sharded_model(plan, model, ranks, seed=spec.seed)
+        sharded = rank_weights.sharded_model(plan, model, ranks, seed=spec.seed)
         return RankState(
             ranks,
             sharded,
-            training.optimizer(plan, sharded),
+            rank_weights.optimizer(plan, sharded),
             model.tokenizer,
             reference=reference(ranks, sharded.model),
             # Rank 0 writes the model.
-            original=None if ranks.rank else training.original(model, spec.save_dtype),
+            original=None if ranks.rank else rank_weights.original(model, spec.save_dtype),
             teacher=teacher(ranks),
         )
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from magcli.stages.rl.spec import RunSpec
     from magcli.stages.rl.verifiers import Verifiers
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.stages.shared.training import OpenedRun
+    from magcli.stages.shared.run_folder import OpenedRun
     from magcli.train.controller import RankController
     from magcli.verify.grader import CompletionGrader
 

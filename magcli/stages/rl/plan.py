@@ -19,7 +19,7 @@ from magcli.plan.formats import Formats, TrainerPlan
 from magcli.plan.memory import EnginePlan, TrainingPlan
 from magcli.plan.ranks import ALONE, BESIDE_TRAINER, numbered
 from magcli.stages.rl.config import Config, processes
-from magcli.stages.shared import training
+from magcli.stages.shared import rank_weights
 from magcli.stages.shared.forecast import UNKNOWN_PROMPT
 from magcli.stages.shared.run_sizes import options_in
 
@@ -295,7 +295,7 @@ def _training(basis: _Basis) -> TrainingPlan:
         # Logits are needed for sampled tokens alone.
         scored=completion / sample,
         reference=config.kl > 0,
-        loads_whole=training.loads_whole(basis.model, basis.ranks),
+        loads_whole=rank_weights.loads_whole(basis.model, basis.ranks),
         teacher=shape_of(teacher) if teacher else None,
         bf16_teacher=teacher is not None and formats.frozen_in_bf16(teacher, bf16=bf16),
         step_tokens=round(basis.largest("n_mini") * sample),

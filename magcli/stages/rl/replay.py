@@ -16,7 +16,7 @@ from magcli.run.settings import differences
 from magcli.stages.rl.display import say_results
 from magcli.stages.rl.parts import Inputs, build_checkpointing, build_trainer, shown, stages_for
 from magcli.stages.rl.replayed import options_of_replayed
-from magcli.stages.shared import forecast, forms, trainers
+from magcli.stages.shared import forecast, forms, trainer_ranks
 
 if TYPE_CHECKING:
     from magcli.console import Console
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def train_replay(inputs: Inputs, after_loss: bool) -> None:
     """Train on the stored rollouts from the last update in the folder to the end, and write the model.
 
-    ``after_loss``: as in ``trainers.opened``.
+    ``after_loss``: as in ``trainer_ranks.opened``.
 
     Raises:
         DataError: the rollouts cannot be replayed with this model.
@@ -44,7 +44,7 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
     planned = partial(spec.plan_on, model, machine, formats=inputs.opened_run.formats, longest_prompt=prompt)
     forms.record(model.thoughts, inputs.job, [folder])
     _say_differences(spec, console)
-    with trainers.opened(spec.ranks, console, after_loss=after_loss, planned=planned) as (_, controller):
+    with trainer_ranks.opened(spec.ranks, console, after_loss=after_loss, planned=planned) as (_, controller):
         note_layout(folder, trainers=controller.size, tensor_parallel=1, fsdp_size=spec.ranks.copy_size)
         plan = planned(ranks=controller.size)
         forecast.check(plan, folder, console)

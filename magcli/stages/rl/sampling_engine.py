@@ -17,7 +17,7 @@ from magcli.generate.spec import Spec
 from magcli.generate.torch.open import open_adapted
 from magcli.generate.torch.policy import TorchPolicy
 from magcli.plan.machine import gpus
-from magcli.stages.shared import trainers
+from magcli.stages.shared import trainer_ranks
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from magcli.plan.ranks import Processes
     from magcli.rl.trainer import Trainer
     from magcli.stages.rl.plan import RunPlan
-    from magcli.stages.shared.trainers import RankSpec
+    from magcli.stages.shared.trainer_ranks import RankSpec
 
 
 def check_devices(asked: Processes, cluster: Cluster | None) -> None:
@@ -54,7 +54,7 @@ def check_room(ranks: RankSpec, asked: Processes, console: Console, *, beside: l
         UsageError: this machine has too few GPUs.
         EnvironmentFault: the nodes of the cluster have no room, or it cannot be joined.
     """
-    trainers.check_room(ranks, console, beside=beside)
+    trainer_ranks.check_room(ranks, console, beside=beside)
     on_this_machine = not asked.generators or ranks.address == LOCAL
     if on_this_machine and ranks.counts_cards:
         asked.sampling_devices(gpus())
@@ -174,7 +174,7 @@ def _share_threads(ranks: int, generators: int) -> int:
     if not generators:
         return 0
     threads = torch.get_num_threads()
-    per_generator = trainers.share_threads(threads, ranks, generators)
+    per_generator = trainer_ranks.share_threads(threads, ranks, generators)
     if ranks == 1:
         torch.set_num_threads(max(1, threads - per_generator * generators))
     return per_generator

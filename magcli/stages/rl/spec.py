@@ -18,10 +18,10 @@ from magcli.stages.rl.plan import RunPlan
 from magcli.stages.rl.verifiers import Judging
 from magcli.stages.shared import graders
 from magcli.stages.shared.heldout import HeldOutSpec
+from magcli.stages.shared.run_folder import FolderSpec
 from magcli.stages.shared.run_sizes import options_in
 from magcli.stages.shared.templates import ModelSpec
-from magcli.stages.shared.trainers import RankSpec
-from magcli.stages.shared.training import FolderSpec
+from magcli.stages.shared.trainer_ranks import RankSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,7 +29,7 @@ from magcli.stages.rl.replay import check_stored, train_replay
 from magcli.stages.rl.sampling_engine import check_devices, check_room, generators_demand
 from magcli.stages.rl.spec import RunSpec
 from magcli.stages.rl.verifiers import Verifiers, open_verifiers
-from magcli.stages.shared import engines, environments, forms, graders, tables, templates, trainers
+from magcli.stages.shared import engines, environments, forms, graders, tables, templates, trainer_ranks
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 
@@ -108,7 +108,7 @@ def forecast(config: Config, console: Console) -> None:
         _check_room(spec, console)
         _announce_memory(spec, model, console)
     else:
-        trainers.check_room(spec.ranks, console)
+        trainer_ranks.check_room(spec.ranks, console)
         stored = check_stored(spec, model)
         _announce_memory(spec, model, console, stored.longest_prompt)
 
@@ -174,7 +174,7 @@ def _train_to_end(inputs: Inputs) -> None:
         say_pool(spec, inputs.problems[0], console)
     else:
         train_once = train_replay
-    trainers.again_when_lost("rl", partial(train_once, inputs), inputs.folder, console)
+    trainer_ranks.again_when_lost("rl", partial(train_once, inputs), inputs.folder, console)
 
 
 def _keep_finished(inputs: Inputs) -> None:
@@ -200,7 +200,7 @@ def _rollouts(inputs: Inputs) -> Rows:
 def _train(inputs: Inputs, after_loss: bool) -> None:
     """Train from the last update in the folder to the end, and write the model.
 
-    ``after_loss``: as in ``trainers.opened``.
+    ``after_loss``: as in ``trainer_ranks.opened``.
 
     Raises:
         Stopped: the run cannot learn any more; the message says why.
@@ -293,7 +293,7 @@ def _opened_processes(
     """
     spec, console = inputs.spec, inputs.job.console
     planned = partial(spec.plan_on, inputs.model, machine, formats=inputs.opened_run.formats)
-    opening = trainers.opened(spec.ranks, console, beside=_beside(spec), after_loss=after_loss, planned=planned)
+    opening = trainer_ranks.opened(spec.ranks, console, beside=_beside(spec), after_loss=after_loss, planned=planned)
     with opening as (cluster, controller):
         check_devices(spec.processes, cluster)
         note_layout(

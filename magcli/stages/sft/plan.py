@@ -12,7 +12,7 @@ from magcli.plan.fit import Free, Plan
 from magcli.plan.forecast import Forecast
 from magcli.plan.formats import Formats, TrainerPlan
 from magcli.plan.memory import EnginePlan, TrainingPlan
-from magcli.stages.shared import training
+from magcli.stages.shared import rank_weights
 from magcli.stages.shared.forecast import UNKNOWN_PROMPT
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _memory(
         bf16_base=trainer.bf16_base,
         offload_moments=trainer.offloads_moments and card.is_gpu,
         activation_checkpointing=trainer.recomputes,
-        loads_whole=training.loads_whole(model, trainer.ranks, from_scratch=config.from_scratch),
+        loads_whole=rank_weights.loads_whole(model, trainer.ranks, from_scratch=config.from_scratch),
         # A step has one trace at least, however long.
         step_tokens=max(step_tokens, longest) if step_tokens else 0,
     )

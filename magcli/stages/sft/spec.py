@@ -11,9 +11,9 @@ from magcli.config import as_json
 from magcli.stages.sft.plan import RunPlan
 from magcli.stages.shared.heldout import HeldOutSpec
 from magcli.stages.shared.options import GraderOptions
+from magcli.stages.shared.run_folder import FolderSpec
 from magcli.stages.shared.templates import ModelSpec
-from magcli.stages.shared.trainers import RankSpec
-from magcli.stages.shared.training import FolderSpec
+from magcli.stages.shared.trainer_ranks import RankSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,10 +21,10 @@ from magcli.model.model import Model
 from magcli.plan.engines import starts_eager
 from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
-from magcli.stages.sft import Config
+from magcli.stages.sft import Config, display
 from magcli.stages.sft.examples import examples_of, held_out_examples, require_examples, require_traces, show
 from magcli.stages.sft.spec import RunSpec
-from magcli.stages.shared import engines, forms, graders, sft_progress, tables, templates, trainers, training
+from magcli.stages.shared import engines, forms, graders, rank_weights, run_folder, tables, templates, trainer_ranks
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 from magcli.train import optim, sft
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from magcli.stages.sft.plan import RunPlan
     from magcli.stages.sft.spec import EvaluationSpec, PolicySpec
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.stages.shared.training import OpenedRun
+    from magcli.stages.shared.run_folder import OpenedRun
     from magcli.train.commands import OpenState
     from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
@@ -84,7 +84,7 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
     spec = RunSpec.of(config)
-    trainers.check_room(spec.ranks, job.console)
+    trainer_ranks.check_room(spec.ranks, job.console)
     model = previews.open_readable(config, job)
     where = ", ".join(source.name for source in job.sources)
     if model is None:  # it is not on this machine: only the columns can be checked
@@ -108,7 +108,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """Announce the memory and devices that a run needs, as far as they are known without its traces."""
     spec = RunSpec.of(config)
-    trainers.check_room(spec.ranks, console)
+    trainer_ranks.check_room(spec.ranks, console)
     _announce_memory(spec, spec.model.open(), console)
 
 
@@ -125,7 +125,7 @@ def _announce_memory(spec: RunSpec, model: Model, console: Console, longest: int
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     spec = RunSpec.of(config)
-    earlier = "" if job.restart else training.recorded(spec.folder.path, "date")
+    earlier = "" if job.restart else run_folder.recorded(spec.folder.path, "date")
     # A resumed run renders its prompts with the date of its start.
     model = templates.with_date(spec.model.open(), job, [], system=spec.traces.system, date=earlier)
     forms.record(model.thoughts, job, [])
@@ -151,7 +151,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             held_out = held_out_examples(spec.traces, model, job)
             inputs = Inputs(spec, model, examples, held_out, step_tokens, opened_run)
             train = partial(_train, inputs, job.console)
-            trainers.again_when_lost("sft", train, folder, job.console)
+            trainer_ranks.again_when_lost("sft", train, folder, job.console)
         # Read back from the folder, with the steps of earlier processes.
         lines = [{name: line.get(name) for name in ("step", *METRICS)} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, job.output_schema)
@@ -172,7 +172,7 @@ class Inputs:
 def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
     """Train from the folder's last checkpoint to the end, and write the model to it.
 
-    ``after_loss``: as ``opened`` of ``trainers``.
+    ``after_loss``: as in ``trainer_ranks.opened``.
 
     Raises:
         Stopped: several steps in a row had no finite gradient.
@@ -192,7 +192,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
     with ExitStack() as stack:
         # Before the ranks start: it refuses problems that cannot be graded.
         evaluator = stack.enter_context(_open_evaluator(spec.evaluation, formats.dtype, model, console))
-        opened = trainers.opened(spec.ranks, console, after_loss=after_loss, planned=planned)
+        opened = trainer_ranks.opened(spec.ranks, console, after_loss=after_loss, planned=planned)
         _, controller = stack.enter_context(opened)
         run = sft.SFTRun(folder, spec.evaluate_every, spec.checkpoint_every, spec.keep_checkpoints, evaluator)
         plan = planned(ranks=controller.size)
@@ -221,17 +221,17 @@ def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Co
     if done:
         console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
     sizes = {"epochs": policy.epochs, "traces": len(inputs.examples), "max_steps": policy.max_steps or 0}
-    sft_progress.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
+    display.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
     with console.progress(total, "steps", "sft") as bar:
         bar.advance(done, reused=True)
         lines = run.folder.metrics()
 
         def report(line: dict[str, Any]) -> None:
-            sft_progress.report_step(bar, console, done + 1, total, line)
+            display.report_step(bar, console, done + 1, total, line)
             lines.append(line)
             inputs.opened_run.log_lines(lines)
 
-        sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
+        sft.train(trainer, run, report, partial(display.say_saved, console))
 
 
 @contextmanager
@@ -299,17 +299,17 @@ def _open_state(policy: PolicySpec, model: Model, plan: TrainerPlan) -> OpenStat
     """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = training.sharded_model(plan, model, ranks, from_scratch=policy.from_scratch, seed=policy.seed)
+        sharded = rank_weights.sharded_model(plan, model, ranks, from_scratch=policy.from_scratch, seed=policy.seed)
         sharded.train()
         # After the weights are loaded, which may draw random numbers.
         optim.seed_all(policy.seed)
         original = None
         if ranks.rank == 0:  # the rank that writes the model
-            original = training.original(model, policy.save_dtype, from_scratch=policy.from_scratch)
+            original = rank_weights.original(model, policy.save_dtype, from_scratch=policy.from_scratch)
         return RankState(
             ranks,
             sharded,
-            training.optimizer(plan, sharded),
+            rank_weights.optimizer(plan, sharded),
             model.tokenizer,
             original=original,
         )

@@ -1,4 +1,4 @@
-"""From options to engines, sampling plans, graders and reward rules, and what determines their rows besides."""
+"""From options to engines and sampling plans, what determines their rows, and the problems that they can sample."""
 
 from __future__ import annotations
 
