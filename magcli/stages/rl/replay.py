@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from magcli.errors import DataError
-from magcli.plan.machine import Machine
 from magcli.rl.layout import note_layout
 from magcli.rl.ledger import Ledger
 from magcli.rl.replay import replay
@@ -39,7 +38,7 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
     """
     spec, model, folder, console = inputs.spec, inputs.model, inputs.folder, inputs.job.console
     extent = check_stored(spec, model)
-    machine = Machine.ask(spec.ranks.device, spec.ranks.card)
+    machine = spec.ranks.machine()
     prompt = extent.longest_prompt
     planned = partial(spec.plan_on, model, machine, formats=inputs.opened_run.formats, longest_prompt=prompt)
     forms.record(model.thoughts, inputs.job, [folder])

@@ -124,8 +124,7 @@ def _announce_memory(
     """Announce the plan of a run and the memory that it needs."""
 
     def planned() -> RunPlan:
-        machine = Machine.ask(spec.ranks.device, spec.ranks.card, planned=True)
-        return spec.plan_on(model, machine, longest_prompt=longest_prompt)
+        return spec.plan_on(model, spec.ranks.machine(planned=True), longest_prompt=longest_prompt)
 
     forecasts.announce(planned, model, spec.folder.path, console, stage="rl")
 
@@ -206,7 +205,7 @@ def _train(inputs: Inputs, after_loss: bool) -> None:
         Stopped: the run cannot learn any more; the message says why.
     """
     spec, folder, console = inputs.spec, inputs.folder, inputs.job.console
-    machine = Machine.ask(spec.ranks.device, spec.ranks.card)
+    machine = spec.ranks.machine()
     with _surroundings(inputs, machine, after_loss) as around:
         prompt = _longest_prompt(spec.system, around.model, around.usable)
         ranks, formats = around.controller.size, inputs.opened_run.formats

@@ -19,7 +19,6 @@ from magcli.layouts.texts import with_texts
 from magcli.model.compute import use_threads
 from magcli.model.model import Model
 from magcli.plan.engines import starts_eager
-from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
 from magcli.stages.sft import Config, display
 from magcli.stages.sft.examples import examples_of, held_out_examples, require_examples, require_traces, show
@@ -116,8 +115,7 @@ def _announce_memory(spec: RunSpec, model: Model, console: Console, longest: int
     """Announce the plan of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
 
     def planned() -> RunPlan:
-        machine = Machine.ask(spec.ranks.device, spec.ranks.card, planned=True)
-        return spec.plan_on(model, machine, longest=longest)
+        return spec.plan_on(model, spec.ranks.machine(planned=True), longest=longest)
 
     forecasts.announce(planned, model, spec.folder.path, console, stage="sft")
 
@@ -184,7 +182,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
     planned = partial(
         spec.plan_on,
         model,
-        Machine.ask(spec.ranks.device, spec.ranks.card),
+        spec.ranks.machine(),
         formats=formats,
         longest=longest,
         step_tokens=inputs.step_tokens,

@@ -15,7 +15,7 @@ from magcli.cluster.open import address_for, open_cluster
 from magcli.cluster.types import AUTO, LOCAL, Demand, Room
 from magcli.errors import usage
 from magcli.generate.weights.matching import sweep
-from magcli.plan.machine import gpus
+from magcli.plan.machine import Machine, gpus
 from magcli.stages.shared.rank_options import RankOptions
 from magcli.train.controller import OneProcess, RankController
 from magcli.train.distributed import rank_resources
@@ -76,6 +76,10 @@ class RankSpec:
     def counts_cards(self) -> bool:
         """Whether a dry run is about the GPUs of this machine: there are some, and --card names no other."""
         return self.on_gpu and not self.card and gpus() > 0
+
+    def machine(self, *, planned: bool = False) -> Machine:
+        """The machine that the plan of the run is for; ``planned`` as in ``Machine.ask``."""
+        return Machine.ask(self.device, self.card, planned=planned)
 
     def require_cards(self) -> None:
         """Refuse more ranks than this machine has GPUs."""
