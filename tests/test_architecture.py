@@ -151,6 +151,26 @@ def test_stages_are_one_file_or_one_package_each_and_import_no_other() -> None:
             assert "magcli.stages" not in modules, file
 
 
+@pytest.mark.parametrize("stage", ["rl", "sft"])
+def test_what_works_by_a_run_spec_takes_no_config(stage: str) -> None:
+    declares = {"__init__.py", "config.py", "spec.py", "plan.py", "identity.py"}
+    hooks = {field.name for field in dataclasses.fields(Stage)}
+    folder = ROOT / "magcli" / "stages" / stage
+    workers = {file: tree for file, tree in TREES.items() if file.parent == folder and file.name not in declares}
+    assert len(workers) > 2
+    assert [
+        f"{name_of(file)}:{function.name}"
+        for file, tree in workers.items()
+        for function in functions(tree)
+        if function.name not in hooks | {"of"} and "Config" in annotations(function)
+    ] == []
+
+
+def annotations(function: Function) -> list[str]:
+    parameters = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return [ast.unparse(parameter.annotation) for parameter in parameters if parameter.annotation]
+
+
 def test_every_default_of_an_option_is_declared_once() -> None:
     for file in sorted(STAGE_FOLDER.rglob("*.py")):
         classes = [node for node in TREES[file].body if isinstance(node, ast.ClassDef)]

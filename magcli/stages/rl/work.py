@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.data import table
 from magcli.data.values import all_rows
-from magcli.plan.machine import Machine
 from magcli.rl import loop
 from magcli.rl.checkpointing import keep_last_checkpoint
 from magcli.rl.layout import note_layout
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.environments.environment import Environment
     from magcli.model.model import Model
+    from magcli.plan.machine import Machine
     from magcli.rl.curriculum import Row
     from magcli.rl.loop import RepeatedUpdate
     from magcli.rl.training_stages import StageOptions
