@@ -28,6 +28,7 @@ from magcli.model.compute import use_threads
 from magcli.model.model import Model
 from magcli.plan.engines import starts_eager
 from magcli.plan.machine import Machine
+from magcli.run.job import Drops
 from magcli.run.rundir import HELD_OUT
 from magcli.stages.sft import Config
 from magcli.stages.sft.plan import RunPlan
@@ -315,10 +316,16 @@ def _held_out(config: Config, model: Model, job: Job) -> list[Example]:
     if config.held_out is None:
         return []
     source = table.read(str(config.held_out))
-    dropped_before = job.drops.counts.copy()
-    examples = list(_examples(config, model, source.rows, source.schema, job, source.name))
+    # They are no rows of the input, among which its drops are counted.
+    apart = replace(job, drops=Drops(keep=False))
+    examples = list(_examples(config, model, source.rows, source.schema, apart, source.name))
+    reasons = apart.drops.summary()
     # Without any the last model would silently be the result, not the best.
-    _require_examples(examples, job.drops.summary(dropped_before), source.name)
+    _require_examples(examples, reasons, source.name)
+    if reasons:
+        dropped = apart.drops.counts
+        text = f"sft: {dropped.total():,} held-out traces of {source.name} are not used ({reasons})"
+        job.console.say(text, event="held-out-dropped", dropped=dict(dropped))
     return examples
 
 
