@@ -106,6 +106,7 @@ WORKED = "3+4 = <<3+4=7>>7\n#### 7"
         (WORKED, {}, {"solution": WORKED}),
         ("As 3+4=7, she has \\boxed{7}.", {}, {"solution": "As 3+4=7, she has \\boxed{7}."}),
         (WORKED, {"solution": ""}, {"solution": WORKED}),
+        (WORKED, {"solution": " \n"}, {"solution": WORKED}),
         # What the row has itself stays.
         (WORKED, {"solution": "By counting.\n#### 7"}, {"solution": "By counting.\n#### 7"}),
         (WORKED, {"rationale": "By counting."}, {"rationale": "By counting."}),

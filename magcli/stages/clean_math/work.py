@@ -166,7 +166,8 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _solution_of(row: dict[str, Any], schema: pa.Schema) -> dict[str, str]:
     """The worked solution in an answer as a column, if the row has none in a column of its own."""
-    has_own = any(row.get(name) for name in names.WORKED)
+    # Blanks are no solution, as for `cold-start`.
+    has_own = any(str(row.get(name) or "").strip() for name in names.WORKED)
     if has_own or not pa.types.is_string(schema.field(SOLUTION).type):
         return {}
     solution = worked_solution(row["answer"])
