@@ -30,6 +30,7 @@ from magcli.data.schema import TEXT_COLUMNS
 from magcli.data.selection import first
 from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source, ignore
 from magcli.data.types import is_exact_in_json, refuse_bytes
+from magcli.data.unread import Unread
 from magcli.errors import DataError, first_line
 
 PATTERNS = {
@@ -179,14 +180,18 @@ def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool, is_c
     mark = secrets.token_hex(16)
     is_complete = False
     spans_lines = False
+    num_ragged = 0
+    ragged_lines, other_encoding = Unread(bad), Unread(bad)
 
     def ragged(line: Any) -> str:
-        nonlocal spans_lines
+        nonlocal spans_lines, num_ragged
         text = str(line.text)
         spans_lines = spans_lines or "\n" in text
         # A row with the mark runs into the end of the file, which is refused below.
         if mark not in text:
-            bad("ragged line", "ragged-line", text[:500])
+            # Numbers count the header, from 1, and ragged lines too.
+            ragged_lines.add(line.number - 2 - num_ragged, "ragged line", "ragged-line", text[:500])
+        num_ragged += 1
         return "skip"
 
     convert = arrow_csv.ConvertOptions(
@@ -213,8 +218,8 @@ def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool, is_c
                 spans_lines = spans_lines or (not is_checked and _spans_lines(batch))
                 is_complete = _ends_with(batch, mark)
                 whole = batch.slice(0, batch.num_rows - is_complete)
-                if whole.num_rows:
-                    yield _as_text(whole, bad)
+                for part in ragged_lines.among(whole):
+                    yield from _as_text(part, other_encoding)
     except pa.ArrowException as error:
         _refuse_open_quotes(file)
         what = first_line(error)
@@ -315,19 +320,21 @@ def _too_long(file: Cells) -> DataError:
     return DataError(f"{file.name} is not readable as CSV: {problem}")
 
 
-def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:
-    """The rows as text; those that are not in UTF-8 are reported to ``bad`` and left out."""
+def _as_text(batch: pa.RecordBatch, unread: Unread) -> Rows:
+    """The rows as text; those that are not in UTF-8 are left out and added to ``unread``."""
     schema = pa.schema([(name, pa.string()) for name in batch.schema.names])
     try:
-        return batch.cast(schema)
+        return unread.among(batch.cast(schema))
     except pa.ArrowException:  # some cell is not in UTF-8
         pass
     is_text = []
+    before = unread.taken
     for row in batch.to_pylist():
         is_text.append(all(map(_is_utf8, row.values())))
+        before += is_text[-1]
         if not is_text[-1]:
-            bad(str(row.get("id", b"broken line"))[:200], NOT_UTF8, str(row)[:500])
-    return batch.filter(pa.array(is_text)).cast(schema)
+            unread.add(before, str(row.get("id", b"broken line"))[:200], NOT_UTF8, str(row)[:500])
+    return unread.among(batch.filter(pa.array(is_text)).cast(schema))
 
 
 def _is_utf8(cell: bytes | None) -> bool:

@@ -29,6 +29,7 @@ from magcli.data.readable import is_short_float, nested_types, readable_values
 from magcli.data.shapes import ABSENT_KEY, Column, key_order
 from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source, ignore
 from magcli.data.types import is_exact_in_json, refuse_bytes
+from magcli.data.unread import Unread
 from magcli.errors import DataError
 
 STYLE_KEY = b"magcli.jsonl"
@@ -274,14 +275,19 @@ def _rows(texts: Texts, schema: pa.Schema, bad: BadRow, limit: int | None = None
     style = style_of(schema)
     batch: list[dict[str, Any]] = []
     size = 0
-    for text, row in islice(_parsed(texts, bad), limit):
+    unread = Unread(bad)
+
+    def found(location: str, reason: str, excerpt: str) -> None:
+        unread.add(unread.taken + len(batch), location, reason, excerpt)
+
+    for text, row in islice(_parsed(texts, found), limit):
         batch.append(row)
         size += len(text)
         if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield to_batch(batch, schema, style)
+            yield from unread.among(to_batch(batch, schema, style))
             batch, size = [], 0
     if batch:
-        yield to_batch(batch, schema, style)
+        yield from unread.among(to_batch(batch, schema, style))
 
 
 def _parsed(texts: Texts, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from magcli.evaluation.metrics import DIFFERENCE, labels, scale
@@ -55,18 +56,43 @@ class Suite:
 def suites(tables: Sequence[Table]) -> list[Suite]:
     """The scores of all metric tables by suite, models in the order of their tables."""
     table_labels = labels([str(table.path) for table in tables])
-    by_table = [(label, _of_table(table, label)) for label, table in zip(table_labels, tables, strict=True)]
+    names = problem_names(tables)
+    by_table = []
+    for label, table in zip(table_labels, tables, strict=True):
+        by_table.append((label, _of_table(table, label, names.get(table.path, ""))))
     by_suite: dict[str, list[Score]] = {}
     for score in _disambiguated(by_table):
         by_suite.setdefault(score.suite, []).append(score)
     return [_suite(name, scores) for name, scores in by_suite.items()]
 
 
-def _of_table(table: Table, label: str) -> list[Score]:
+def problem_names(tables: Sequence[Table]) -> dict[Path, str]:
+    """What the problems of each evaluation are called if they are no suite; stored completions have no name.
+
+    Problems are the same by their digests. They are called as their files were first, and by the digests too if others
+    are called so.
+    """
+    contents: dict[Path, tuple[str, ...]] = {}
+    names: dict[tuple[str, ...], str] = {}
+    for table in tables:
+        link = table.made_by
+        if link is None or not link.config.get("model"):
+            continue
+        # A pipe that was not read to its end has no digest.
+        contents[table.path] = tuple(source.sha256 or source.name for source in link.inputs)
+        names.setdefault(contents[table.path], ", ".join(source.name for source in link.inputs))
+    num_called = Counter(names.values())
+    for content, name in names.items():
+        if num_called[name] > 1:
+            names[content] = f"{name} ({', '.join(digest[:8] for digest in content)})"
+    return {path: names[content] for path, content in contents.items()}
+
+
+def _of_table(table: Table, label: str, problems: str) -> list[Score]:
     scores: list[Score] = []
     for row in rows_of(table):
         # The rows of a table that is no suite do not name it.
-        row["suite"] = row.get("suite") or _problems(table)
+        row["suite"] = row.get("suite") or problems
         if row["value"] is not None:
             scores.append(score_of(row, label))
         if row.get("difference") is not None:
@@ -85,14 +111,6 @@ def _disambiguated(by_table: Sequence[tuple[str, Sequence[Score]]]) -> list[Scor
             is_unique = num_tables[score.suite, score.model] == 1
             distinct.append(score if is_unique else replace(score, model=f"{score.model} ({label})"))
     return distinct
-
-
-def _problems(table: Table) -> str:
-    """The evaluated table if it was not a suite; unknown for stored completions."""
-    link = table.made_by
-    if link is None or not link.config.get("model"):
-        return ""
-    return ", ".join(source.name for source in link.inputs)
 
 
 def score_of(row: Mapping[str, Any], label: str) -> Score:

@@ -1,6 +1,7 @@
 """A stage that decides on each row by itself: keep it, changed or not, or drop it with a reason."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,15 @@ class Retry:
     decision: Row | Drop
 
 
-Decision = Row | Drop | Retry
+@dataclass(frozen=True)
+class Counted:
+    """A decision, and what it adds to the job's tally, in a resumed run too."""
+
+    decision: Row | Drop
+    tally: Mapping[str, int]
+
+
+Decision = Row | Drop | Retry | Counted
 """A row of the output, or why there is none."""
 Decide = Callable[[dict[str, Any]], Awaitable[Decision]]
 """The decision on a row of the input."""
@@ -78,14 +87,18 @@ def result_of(rows: list[dict[str, Any]], decisions: list[Decision], schema: pa.
     """What decisions on rows add to the output, whose columns are ``schema``, and to the dropped rows."""
     kept: list[Row] = []
     dropped: list[Dropped] = []
+    tally: Counter[str] = Counter()
     retry = False
     for position, (row, decision) in enumerate(zip(rows, decisions, strict=True)):
         if isinstance(decision, Retry):
             # One failure is enough: the rows of a unit are journaled together or not at all.
             retry = True
             decision = decision.decision
+        elif isinstance(decision, Counted):
+            tally.update(decision.tally)
+            decision = decision.decision
         if isinstance(decision, Drop):
             dropped.append(Dropped(row["id"], decision.reason, decision.detail, row, position))
         else:
             kept.append(decision)
-    return Result(from_rows(kept, schema), dropped, retry)
+    return Result(from_rows(kept, schema), dropped, retry, tally)

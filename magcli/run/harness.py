@@ -19,6 +19,7 @@ from magcli import config as configuration
 from magcli.console import Console
 from magcli.data import durable, manifest, seal, stream, table
 from magcli.data.source import BadRow, Rows
+from magcli.data.unread import InOrder
 from magcli.errors import DataError, MagError, usage
 from magcli.run import dropped, layout, outcome, trial, validation
 from magcli.run.job import CountedInputs, Drops, Job, Whole
@@ -154,6 +155,9 @@ def open_inputs(stage: Stage, config: Any, tables: Tables, unread: BadRow) -> Co
     """The inputs, open, each in its layout; unreadable lines are counted once, with the first shard."""
     later = tables.shard is not None and tables.shard.number > 1
     bad = table.ignore if later else unread
+    # Of the rows that are not wanted no line counts either. A stage may have a --limit of its own.
+    if tables.limit or getattr(config, LIMIT, None):
+        bad = InOrder(bad)
     head = stage.head(config)
     sources = [table.read(name, bad, head) for name in tables.inputs]
     inputs = layout.joined(stage, config, sources)

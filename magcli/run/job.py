@@ -62,14 +62,10 @@ class Drops:
         """Count a line that a reader could not read: a ``BadRow``."""
         self.row(location, reason, {}, detail=f"{location}: {excerpt}")
 
-    def summary(self, before: Counter[str] | None = None) -> str:
-        """The number of rows of each reason, with the first error if there is one: for messages.
-
-        ``before``: counts of rows that were dropped before, which are left out.
-        """
+    def summary(self) -> str:
+        """The number of rows of each reason, with the first error if there is one: for messages."""
         parts = []
-        counts = self.counts - (before or Counter())
-        for reason, count in counts.most_common():
+        for reason, count in self.counts.most_common():
             part = f"{reason} {count:,}"
             if reason in self.first_errors:
                 part += f": the first: {self.first_errors[reason]}"

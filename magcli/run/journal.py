@@ -1,8 +1,8 @@
 """The finished work of an interrupted stage: an append-only file next to its output.
 
-A record is one unit of work (its key, what it dropped, its rows) or a note on all of them. Records carry their length
-and CRC, so an incomplete last one is detected and truncated. A journal belongs to one
-configuration; with another one it is refused, and the error says what differs.
+A record is one unit of work (its key, what it dropped and counted, its rows) or a note on all of them. Records carry
+their length and CRC, so an incomplete last one is detected and truncated. A journal belongs to one configuration; with
+another one it is refused, and the error says what differs.
 """
 
 import json
@@ -114,7 +114,8 @@ class Journal:
     def put(self, key: str, result: Result) -> None:
         """Record a finished unit."""
         dropped = [[row.id, row.reason, row.detail, row.position] for row in result.dropped]
-        head = json.dumps({"key": key, "dropped": dropped}, default=str).encode() + b"\n"
+        record = {"key": key, "dropped": dropped, "tally": dict(result.tally)}
+        head = json.dumps(record, default=str).encode() + b"\n"
         start = self.file.seek(0, os.SEEK_END)
         length = self._append(head + result.rows.serialize().to_pybytes())
         self.positions[key] = (start + FRAME.size, length)
@@ -128,10 +129,12 @@ class Journal:
         payload = os.pread(self.file.fileno(), length, start)
         line, _, serialized = payload.partition(b"\n")
         dropped = []
-        for id, reason, detail, position in json.loads(line)["dropped"]:
+        record = json.loads(line)
+        for id, reason, detail, position in record["dropped"]:
             dropped.append(Dropped(id, reason, detail, position=position))
         rows = pa.ipc.read_record_batch(pa.py_buffer(serialized), self.schema)
-        return Result(rows, dropped)
+        # A matrix of an earlier version has no tally.
+        return Result(rows, dropped, tally=record.get("tally", {}))
 
     def _append(self, payload: bytes) -> int:
         frame = FRAME.pack(len(payload), zlib.crc32(payload))

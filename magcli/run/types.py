@@ -34,12 +34,14 @@ class Dropped(NamedTuple):
 class Result(NamedTuple):
     """The result of one unit of work: rows for the output and dropped rows.
 
-    ``retry``: the machine failed it, so it is not journaled, and a resumed run repeats it.
+    ``retry``: the machine failed it, so it is not journaled, and a resumed run repeats it. ``tally`` is what it adds to
+    the job's.
     """
 
     rows: pa.RecordBatch
     dropped: Sequence[Dropped] = ()
     retry: bool = False
+    tally: Mapping[str, int] = {}
 
 
 class Notes(Protocol):

@@ -76,6 +76,7 @@ def resumable(
         for result in drain(reporting(results, REPORT_EVERY, report), close):
             for dropped in result.dropped:
                 job.drops.add(dropped)
+            job.tally.update(result.tally)
             yield result.rows
 
 

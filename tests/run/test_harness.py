@@ -6,7 +6,8 @@ import platform
 import pytest
 from calling import call_stage
 
-from magcli.errors import UsageError
+from magcli.data import table
+from magcli.errors import DataError, UsageError
 
 
 def test_after_a_kill_in_the_last_instant_repeating_the_command_cleans_up(tmp_path):
@@ -78,3 +79,30 @@ def test_a_table_without_history_that_a_kill_left_is_replaced(tmp_path):
     (tmp_path / ".out.jsonl.lock").write_text("process 999999999 on here since then")
     call_stage("convert", source, output=out)
     assert (tmp_path / ".out.jsonl.manifest.json").exists()
+
+
+LINES = {
+    "jsonl": (b"", b'{"id": "%d", "prompt": "What is %d + 1?", "answer": "3"}\n', b"{broken\n", b'{"id": "\xff"}\n'),
+    "csv": (b"id,prompt,answer\n", b"%d,What is %d + 1?,3\n", b"one,two,three,four\n", b"x,\xff,3\n"),
+}
+"""By the format of a table: its first line, a row, a line that is no row, one in another encoding."""
+
+
+@pytest.mark.parametrize("stage", ["convert", "clean-math"])  # the first has a --limit of its own
+@pytest.mark.parametrize("suffix", LINES)
+def test_with_a_limit_lines_behind_its_last_row_are_not_counted(tmp_path, suffix, stage):
+    head, row, broken, other_encoding = LINES[suffix]
+    rows = [row % (number, number) for number in range(6)]
+    source, out, dropped = tmp_path / f"rows.{suffix}", tmp_path / "out.arrow", tmp_path / "dropped.arrow"
+    source.write_bytes(head + b"".join([*rows[:2], broken, *rows[2:4], broken, broken, *rows[4:], other_encoding]))
+
+    def counts(limit):
+        call_stage(stage, source, output=out, dropped=dropped, limit=limit)
+        note = json.loads(out.with_name(".out.arrow.run.json").read_text())
+        assert sum(note["dropped"].values()) == table.read(str(dropped)).total
+        return note["rows_in"], note["rows_out"], sum(note["dropped"].values())
+
+    assert [counts(limit) for limit in (1, 2, 3, 4, 5)] == [(1, 1, 0), (2, 2, 0), (4, 3, 1), (5, 4, 1), (8, 5, 3)]
+    assert counts(6) == (9, 6, 3)
+    with pytest.raises(DataError, match="rows are lost: not-utf-8 1"):
+        counts(7)

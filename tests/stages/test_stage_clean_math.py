@@ -106,6 +106,7 @@ WORKED = "3+4 = <<3+4=7>>7\n#### 7"
         (WORKED, {}, {"solution": WORKED}),
         ("As 3+4=7, she has \\boxed{7}.", {}, {"solution": "As 3+4=7, she has \\boxed{7}."}),
         (WORKED, {"solution": ""}, {"solution": WORKED}),
+        (WORKED, {"solution": " \n"}, {"solution": WORKED}),
         # What the row has itself stays.
         (WORKED, {"solution": "By counting.\n#### 7"}, {"solution": "By counting.\n#### 7"}),
         (WORKED, {"rationale": "By counting."}, {"rationale": "By counting."}),
@@ -367,6 +368,9 @@ def test_answers_of_the_model_are_reused_after_an_interruption(checker, tmp_path
     assert before
     checker.refuses = ""
     kept, dropped = cleaned(tmp_path, rows, model=checker.url, slots=1)
+    # Those that are not asked again count too.
+    note = json.loads((tmp_path / ".out.jsonl.run.json").read_text())
+    assert note["tally"] == {"complete: yes": 1, "complete: no": 1, "one-answer: yes": 1, "complete: neither": 1}
     assert [row["id"] for row in kept] == ["p0", "p2"]
     assert dropped == {"p1": "incomplete", "p3": "incomplete"}
     assert all(checker.asked[prompt] == 1 for prompt in before)

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from calling import call_stage, kill_and_resume, seconds_of
+from calling import call_stage, kill_and_resume, seconds_of, start_stage
 from scripted_generator import ScriptedGenerator
 
 from magcli.curate.sampling import SamplingPlan, sample_in_waves
@@ -144,6 +144,24 @@ def test_adaptive_sampling_decides_the_same_with_fewer_tokens(guesser, problems,
     assert "sampling" not in json.loads((tmp_path / "all" / ".kept.arrow.run.json").read_text())
 
 
+def test_a_resumed_run_counts_the_samples_of_the_one_that_was_killed(guesser, problems, tmp_path):
+    def note(name):
+        written = json.loads((tmp_path / f".{name}.arrow.run.json").read_text())
+        return written["tally"], written["sampling"]
+
+    options = {**ASK, "model": str(guesser), "adaptive": True, "slots": 2}
+    call_stage("filter-math", problems, output=tmp_path / "whole.arrow", **options)
+    out = tmp_path / "killed.arrow"
+    process, journal = start_stage("filter-math", problems, output=out, **options), tmp_path / ".killed.arrow.journal"
+    # A finished problem is more than the settings, which come first.
+    while not journal.exists() or b"tally" not in journal.read_bytes():
+        assert process.is_alive(), "it was done before it could be killed"
+    process.kill()
+    process.join()
+    call_stage("filter-math", problems, output=out, **options)
+    assert note("killed") == note("whole")
+
+
 def scripted_completions(outcomes):
     """A server's answers in the order of the seeds: 1 is right, 0 is wrong one way, 2 another, x says nothing."""
     texts = {"1": "<think>a</think>\\boxed{7.0}", "0": "<think>b</think>\\boxed{3}", "2": "\\boxed{4}", "x": "words"}
@@ -235,6 +253,25 @@ def test_problems_that_the_run_did_not_have_stay_as_they_are(finished_run, lette
     assert judged["num_samples"]
     assert (changed["pass_rate"], new["pass_rate"]) == (None, None)
     assert "2 problems are as they were" in capsys.readouterr().err
+
+
+def test_a_resumed_run_counts_the_problems_without_rollouts(finished_run, letters, tmp_path, monkeypatch, capsys):
+    rows = [{"id": f"new{number}", "prompt": "?", "answer": "1"} for number in range(3)]
+    source = written(tmp_path / "p.jsonl", [*rows, *rows_of(letters)])
+    last, rewards_of = rows_of(letters)[-1]["id"], filter_math.Rewards.of
+
+    def failing(rewards, row):
+        if row["id"] == last:
+            raise DataError("interrupted")
+        return rewards_of(rewards, row)
+
+    options = {"output": tmp_path / "judged.jsonl", "keep": "0..1", "from_": finished_run, "quiet": False}
+    monkeypatch.setattr(filter_math.Rewards, "of", failing)
+    with pytest.raises(DataError, match="interrupted"):
+        call_stage("filter-math", source, **options)
+    monkeypatch.undo()
+    call_stage("filter-math", source, **options)
+    assert "3 problems are as they were" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

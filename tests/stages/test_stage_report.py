@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import pytest
 from calling import call_stage
@@ -153,3 +155,45 @@ def test_a_run_whose_name_is_not_unicode_is_on_the_page(tmp_path):
     (named / "run.json").write_text(json.dumps({"command": "sft", "version": "0.1.0", "inputs": []}))
     call_stage("report", positional=[str(named)], out=tmp_path / "page.html")
     assert r"run-\udcff" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def evaluated(guesser, letters, tmp_path_factory):
+    """Two runs; the models of both evaluated on one table, of which the second has a copy, and on another of its name.
+
+    Its problems have the same ids.
+    """
+    folder = tmp_path_factory.mktemp("evaluated")
+    rows = [json.loads(line) for line in letters.read_text().splitlines()]
+    others = [{**row, "prompt": "a?"} for row in rows]
+    for name, table in (("first/held-out", rows), ("copy/renamed", rows), ("other/held-out", others)):
+        path = folder / f"{name}.jsonl"
+        path.parent.mkdir()
+        path.write_text("".join(json.dumps(row) + "\n" for row in table))
+    traces = folder / "traces.jsonl"
+    traces.write_text(json.dumps({"prompt": "a?", "completion": "<think>.</think>\\boxed{1}"}) + "\n")
+    options = {"system": Path("none"), "max_tokens": 24, "samples": 2}
+    for run, problems in (("slow", ["first/held-out"]), ("fast", ["copy/renamed", "other/held-out"])):
+        trained = {"lr": 1e-6 if run == "slow" else 1e-5, "max_steps": 1, "system": Path("none")}
+        call_stage("sft", traces, model=str(guesser), run=folder / run, **trained)
+        for number, name in enumerate(problems):
+            place = folder / f"{run}-{number}"
+            graded = {"output": place / "metrics.arrow", "completions": place / "completions.arrow"}
+            call_stage("evaluate", folder / f"{name}.jsonl", model=str(folder / run / "model"), **graded, **options)
+    return folder
+
+
+def rankings_of(folder, tables, tmp_path, capsys):
+    """What the page of the runs and these evaluations says of them."""
+    paths = [str(folder / name) for name in ("slow", "fast", *tables)]
+    call_stage("report", positional=paths, out=tmp_path / "page.html", quiet=False)
+    said = capsys.readouterr()
+    lines = [line for line in (said.out + said.err).splitlines() if " points" in line or "single problem" in line]
+    return [line.removeprefix("report: ").partition(": ")[0] for line in lines]
+
+
+def test_runs_are_ranked_on_the_same_problems_whatever_their_files_are_called(evaluated, tmp_path, capsys):
+    assert rankings_of(evaluated, ["slow-0", "fast-0"], tmp_path, capsys) == ["held-out.jsonl"]
+    assert rankings_of(evaluated, ["slow-0", "fast-1"], tmp_path, capsys) == []
+    (name,) = rankings_of(evaluated, ["slow-0", "fast-0", "fast-1"], tmp_path, capsys)
+    assert re.fullmatch(r"held-out\.jsonl \([0-9a-f]{8}\)", name)

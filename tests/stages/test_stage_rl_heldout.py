@@ -73,6 +73,7 @@ def test_a_run_that_ends_early_evaluates_and_stores_the_weights_of_its_model(
     run, recipe = tmp_path / "run", tmp_path / "recipe.toml"
     # Neither is due before the end.
     options = SYNC | EXAM | {"evaluate_every": 50, "trajectory_every": 50, "updates": 9, "retire_after": 1}
+    options |= {"track": ["tensorboard"]}
     if all_solved:
         monkeypatch.setattr("magcli.rl.curriculum.ProblemStats.add", solved)
         recipe.write_text("")
@@ -84,6 +85,8 @@ def test_a_run_that_ends_early_evaluates_and_stores_the_weights_of_its_model(
     last = metrics(run)[-1]["step"]
     assert last < 9
     assert list(evaluations(run)) == [0, last]
+    assert scalars(run) == list(evaluations(run).items()), "also if the tracker had the update before its evaluation"
+    assert [step for step, _ in scalars(run, "reward/mean")] == list(range(1, last + 1))
     stored = RunDir(run).stored_weights()
     assert [folder.name for folder in stored] == ["step-000000", f"step-{last:06d}"]
     model = load_file(run / "model" / "model.safetensors")
@@ -158,10 +161,10 @@ def test_an_evaluation_that_was_cut_off_is_done_on_resume(guesser, letters, exam
     assert scalars(broken) == scalars(whole) == list(evaluations(whole).items())
 
 
-def scalars(run):
-    """The accuracies that TensorBoard has, by step."""
+def scalars(run, name="evaluation/accuracy"):
+    """The values of a metric that TensorBoard has, by step; by default the accuracies."""
     events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    return [(event.step, pytest.approx(event.value)) for event in events.Scalars("evaluation/accuracy")]
+    return [(event.step, pytest.approx(event.value)) for event in events.Scalars(name)]
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.faults)])

@@ -106,6 +106,19 @@ def test_the_best_checkpoint_by_held_out_loss_is_the_result(tiny_model_dir, tmp_
     )
 
 
+def test_unusable_held_out_traces_are_not_among_the_rows_of_the_input(tiny_model_dir, tmp_path, capsys):
+    data, held = (tmp_path / f"{name}.jsonl" for name in ("data", "held"))
+    usable, unusable = ({"prompt": "a?", "completion": text} for text in ("1", "1" * 2000))
+    data.write_text(json.dumps(usable) + "\n" + json.dumps(unusable) + "\n")
+    held.write_text((json.dumps(usable) + "\n") * 2 + (json.dumps(unusable) + "\n") * 3)
+    options = {**SHORT, "max_steps": 1, "model": str(tiny_model_dir), "run": tmp_path / "run", "held_out": held}
+    out, dropped = tmp_path / "steps.arrow", tmp_path / "dropped.arrow"
+    call_stage("sft", data, output=out, dropped=dropped, quiet=False, **options)
+    link = table.read(str(out)).chain[-1]
+    assert (link.rows_in, link.dropped, table.read(str(dropped)).total) == (2, {"too-long": 1}, 1)
+    assert f"sft: 3 held-out traces of {held} are not used (too-long 3)" in capsys.readouterr().err
+
+
 def test_held_out_traces_of_which_none_is_usable_are_refused(tiny_model_dir, tmp_path):
     """Without their loss the last model would be the result, and not the best."""
     held = tmp_path / "held.jsonl"

@@ -156,7 +156,10 @@ class Uploader:
         self._thread.start()
 
     def upload(self, lines: Sequence[Line]) -> None:
-        """Log the lines that the tracker lacks; ``lines`` begins with those of the calls before."""
+        """Log the lines that the tracker lacks; ``lines`` begins with those of the calls before.
+
+        The last one may have got more metrics since: the update after which a run ended by itself, its evaluation.
+        """
         self._lines = lines
         self._wake.set()
 
@@ -178,6 +181,7 @@ class Uploader:
 
     def _work(self) -> None:
         sent = 0
+        known: Mapping[str, float] = {}  # of the last line, what was sent
         closing = False
         try:
             while not closing:
@@ -185,15 +189,27 @@ class Uploader:
                 self._wake.clear()
                 # Read before the lines: those of an upload before ``close`` are all there then.
                 closing = self._closing
-                while sent < len(self._lines):
-                    line = self._lines[sent]
+                lines = self._lines
+                if sent == len(lines) and sent:
+                    known = self._amend(lines[-1], known)
+                while sent < len(lines):
+                    line = lines[sent]
+                    known = metric_values(line)
                     # Of a resumed run the tracker has the first updates already.
                     if line["step"] > self._tracker.last_step:
                         samples = self._source.samples_of(line["step"])
-                        self._tracker.log(line["step"], metric_values(line), samples)
+                        self._tracker.log(line["step"], known, samples)
                     sent += 1
         except Exception as error:
             self._fail(error)
+
+    def _amend(self, line: Line, known: Mapping[str, float]) -> Mapping[str, float]:
+        """Add to a line that was sent what it has got since; returns all of it."""
+        values = metric_values(line)
+        added = {name: value for name, value in values.items() if name not in known}
+        if added:
+            self._tracker.amend(line["step"], added)
+        return values
 
     def _fail(self, error: Exception) -> None:
         # Only the first failure is told; others may follow from it.

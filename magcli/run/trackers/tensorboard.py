@@ -37,6 +37,10 @@ class OpenRun:
         self._writer.add_summary(summary, step)
         self._writer.flush()
 
+    def amend(self, step: int, values: Mapping[str, float]) -> None:
+        """Write another event of the update."""
+        self.log(step, values, ())
+
     def finish(self, *, completed: bool) -> None:
         """Close the file."""
         self._writer.close()

@@ -22,6 +22,10 @@ class OpenRun:
         """Send an update to Trackio's thread."""
         self._run.log({**values, **sample_table(samples, trackio.Table)}, step=step)
 
+    def amend(self, step: int, values: Mapping[str, float]) -> None:
+        """Send another row of the update."""
+        self.log(step, values, ())
+
     def finish(self, *, completed: bool) -> None:
         """Write the rest."""
         trackio.finish()

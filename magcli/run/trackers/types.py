@@ -43,11 +43,13 @@ class Tracker(Protocol):
     """One run in a tracker.
 
     ``last_step`` is the last update that the tracker had when it was opened (-1: none), ``location`` is where to view
-    the run. ``log`` may buffer; ``finish`` blocks until everything is written.
+    the run. ``log`` may buffer; ``finish`` blocks until everything is written. ``amend`` adds metrics to the newest
+    update, which the tracker has.
     """
 
     last_step: int
     location: str
 
     def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None: ...
+    def amend(self, step: int, values: Mapping[str, float]) -> None: ...
     def finish(self, *, completed: bool) -> None: ...

@@ -36,6 +36,10 @@ class OpenRun:
         """Send an update to W&B's process."""
         self._run.log({**values, **sample_table(samples, wandb.Table)}, step=step, commit=True)
 
+    def amend(self, step: int, values: Mapping[str, float]) -> None:
+        """Set them as the run's last values: the history takes nothing more for a step that it has."""
+        self._run.summary.update(dict(values))
+
     def finish(self, *, completed: bool) -> None:
         """Upload the rest; offline, remove the older folders that this one replaces."""
         self._run.finish(exit_code=0 if completed else 1)

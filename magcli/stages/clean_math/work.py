@@ -24,7 +24,7 @@ from magcli.errors import PromptRefused
 from magcli.evaluation import rows, suite
 from magcli.generate.types import Sampling, sample_seed
 from magcli.layouts import names
-from magcli.run.each_row import Drop, each_row, nothing_to_close
+from magcli.run.each_row import Counted, Drop, each_row, nothing_to_close
 from magcli.stages.clean_math import Config, reads
 from magcli.stages.shared import engines, tables, templates
 from magcli.verify.math import equal, parsable
@@ -140,24 +140,22 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows that the rules keep, or the model if they are uncertain."""
     generator = engines.open_engine(config, job) if config.model else None
 
-    async def decide(row: dict[str, Any]) -> dict[str, Any] | Drop:
-        cleaned = await decision_on(row)
+    def result(row: dict[str, Any], cleaned: Decision) -> dict[str, Any] | Drop:
         if isinstance(cleaned, Kept):
             return {**row, **_solution_of(row, job.output_schema), **cleaned._asdict()}
         return Drop(cleaned.reason, detail=cleaned.detail)
 
-    async def decision_on(row: dict[str, Any]) -> Decision:
+    async def decide(row: dict[str, Any]) -> dict[str, Any] | Drop | Counted:
         prompt = _statement(row)
         decided = clean(prompt, row["answer"], parsable=parsable)
         if generator is None:
-            return decided
+            return result(row, decided)
         # None where the rules are certain.
         asked = model_question(prompt, row["answer"], decided, parsable=parsable)
         if asked is None:
-            return decided
+            return result(row, decided)
         answer = await _answer(config, generator, row["id"], prompt, asked)
-        job.tally[f"{asked.question}: {answer}"] += 1
-        return asked.decision(answer)
+        return Counted(result(row, asked.decision(answer)), {f"{asked.question}: {answer}": 1})
 
     close = generator.close if generator else nothing_to_close
     size, window = UNIT, 1
@@ -168,7 +166,8 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _solution_of(row: dict[str, Any], schema: pa.Schema) -> dict[str, str]:
     """The worked solution in an answer as a column, if the row has none in a column of its own."""
-    has_own = any(row.get(name) for name in names.WORKED)
+    # Blanks are no solution, as for `cold-start`.
+    has_own = any(str(row.get(name) or "").strip() for name in names.WORKED)
     if has_own or not pa.types.is_string(schema.field(SOLUTION).type):
         return {}
     solution = worked_solution(row["answer"])

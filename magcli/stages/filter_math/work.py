@@ -13,7 +13,7 @@ from magcli.data.values import all_rows
 from magcli.errors import PromptRefused
 from magcli.model.chat.thoughts import form_named
 from magcli.rl.last_rewards import Rewards, digest_of
-from magcli.run.each_row import Drop, each_row
+from magcli.run.each_row import Counted, Drop, each_row
 from magcli.stages.filter_math import Config, reads
 from magcli.stages.shared import engines, environments, forms, graders, options, tables, templates
 from magcli.stages.shared import preview as previews
@@ -79,14 +79,13 @@ def _judged_by_run(config: Config, rows: Rows, job: Job) -> Rows:
     async def decide(row: dict[str, Any]) -> Decision:
         rewards = rewards_of_run.of(row)
         if not rewards:
-            job.tally["unsampled"] += 1
-            return row
+            return Counted(row, {"unsampled": 1})
         return _decision(row, *await DifficultyJudge(config, grader, row).judge(rewards))
 
     yield from each_row(job, rows, decide, close=grader.close, window=8, unit="problems")
 
 
-def _decision(row: dict[str, Any], summary: Summary | None, judgement: str) -> Decision:
+def _decision(row: dict[str, Any], summary: Summary | None, judgement: str) -> dict[str, Any] | Drop:
     """The problem with its difficulty, or why it is dropped."""
     # None if no sample could be graded.
     difficulty = summary._asdict() if summary else {}
@@ -104,7 +103,6 @@ def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
 def _sampled_in(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | None) -> Rows:
     generator = engines.open_engine(config, job)
     plan = engines.sampling_plan(config, generator.thoughts, episodes)
-    spent = SamplingCost()
     grader = graders.open_grader(config, environment=config.environment)
     rule = RewardRule(use_language=False, thoughts=generator.thoughts)
 
@@ -116,10 +114,11 @@ def _sampled_in(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | N
         except PromptRefused as error:
             return Drop(error.reason, error=str(error))
         # What the other samples would have cost is estimated from these.
+        spent = SamplingCost()
         spent.add(samples, config.samples)
-        job.tally["graded"] += len(rewards)
-        job.tally["no-think"] += sum(reward.reason == "no-think" for reward in rewards)
-        return _decision(row, *await judge.judge(rewards))
+        no_think = sum(reward.reason == "no-think" for reward in rewards)
+        tally = {"graded": len(rewards), "no-think": no_think, **spent.counts()}
+        return Counted(_decision(row, *await judge.judge(rewards)), tally)
 
     async def close() -> None:
         await generator.close()
@@ -134,7 +133,6 @@ def _sampled_in(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | N
         unit="problems",
         completions=lambda: generator.num_finished,
     )
-    job.tally.update(spent.counts())
 
 
 def report(config: Config, rows: Rows, job: Job) -> Rows:
@@ -173,7 +171,7 @@ def _window(config: Config) -> int:
 
 
 def _report_saved(job: Job) -> None:
-    """One line on the samples saved, not counting problems that an earlier run finished."""
+    """One line on the samples saved."""
     counts = {name: job.tally[name] for name in ("samples", "tokens", "samples_saved", "tokens_saved")}
     job.facts["sampling"] = counts
     problems = job.tally["problems"]

@@ -18,7 +18,7 @@ from magcli.errors import DataError, usage
 from magcli.evaluation.metrics import labels
 from magcli.report import page
 from magcli.report.discovery import Artifacts, discover, rows_of
-from magcli.report.evaluation import score_of
+from magcli.report.evaluation import problem_names, score_of
 from magcli.report.formatting import short_path
 from magcli.report.history import NOT_FILTERS
 from magcli.report.page import RolloutsPage
@@ -130,6 +130,7 @@ def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Jo
 def _problems_of_runs(artifacts: Artifacts, console: MessageConsole) -> dict[Path, dict[str, list[Problem]]]:
     """The graded problems of the runs' models, by run and by suite or held-out table; of evaluations that kept them."""
     by_run: dict[Path, dict[str, list[Problem]]] = {}
+    names = problem_names([table for table in artifacts.tables if table.of_metrics])
     for table in artifacts.tables:
         link = table.made_by
         if link is None or not table.of_metrics:
@@ -137,9 +138,8 @@ def _problems_of_runs(artifacts: Artifacts, console: MessageConsole) -> dict[Pat
         run = _run_of(str(link.config.get("model")), artifacts.runs)
         if run is None:
             continue
-        inputs = ", ".join(source.name for source in link.inputs)
         for suite, problems in stored_problems(table.path, console).items():
-            by_run.setdefault(run, {})[suite or inputs] = problems
+            by_run.setdefault(run, {})[suite or names[table.path]] = problems
     return by_run
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from magcli.errors import DataError
 from magcli.model.chat import targets
 from magcli.model.chat.prompts import check_vocabulary
 from magcli.model.chat.targets import TokensWithMask, show_mask
+from magcli.run.job import Drops
 from magcli.stages.shared import engines, tables
 from magcli.train.sft import Example
 
@@ -98,7 +100,7 @@ def _weight(row: dict[str, Any]) -> float | None:
 
 
 def held_out_examples(spec: TraceSpec, model: Model, job: Job) -> list[Example]:
-    """The examples of --held-out, whose unusable rows are dropped too; none without that option.
+    """The examples of --held-out, without its unusable rows, which are counted apart; none without that option.
 
     Raises:
         DataError: none of its traces is usable.
@@ -106,8 +108,14 @@ def held_out_examples(spec: TraceSpec, model: Model, job: Job) -> list[Example]:
     if spec.held_out is None:
         return []
     source = table.read(str(spec.held_out))
-    dropped_before = job.drops.counts.copy()
-    examples = list(examples_of(spec, model, source.rows, source.schema, job, source.name))
+    # They are no rows of the input, among which its drops are counted.
+    apart = replace(job, drops=Drops(keep=False))
+    examples = list(examples_of(spec, model, source.rows, source.schema, apart, source.name))
+    reasons = apart.drops.summary()
     # Without any the last model would silently be the result, not the best.
-    require_examples(examples, job.drops.summary(dropped_before), source.name)
+    require_examples(examples, reasons, source.name)
+    if reasons:
+        dropped = apart.drops.counts
+        text = f"sft: {dropped.total():,} held-out traces of {source.name} are not used ({reasons})"
+        job.console.say(text, event="held-out-dropped", dropped=dict(dropped))
     return examples
