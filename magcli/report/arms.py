@@ -73,6 +73,11 @@ class Comparison:
     flat: Sequence[str]
     advice: str
 
+    @property
+    def has_seeds(self) -> bool:
+        """Whether an arm has several runs."""
+        return any(len(arm.runs) > 1 for arm in self.arms)
+
 
 def comparisons(folders: Sequence[Path], names: Mapping[Path, str], problems: Problems) -> list[Comparison]:
     """The runs of each stage that has several.
