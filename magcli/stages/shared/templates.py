@@ -41,11 +41,14 @@ class ModelSpec:
 
     @classmethod
     def of(cls, config: Any) -> ModelSpec:
-        """The model of a stage's options, which are ``TemplateOptions`` and ``model``, perhaps ``environment``."""
-        thoughts = "" if config.thoughts == AUTO else config.thoughts
-        environment = getattr(config, "environment", "")
+        """The model of a stage's ``TemplateOptions``, and of ``model`` and ``environment`` where it has them."""
         return cls(
-            config.model, template_source(config), template_variables(config), thoughts, environment, config.stop
+            getattr(config, "model", ""),
+            template_source(config),
+            template_variables(config),
+            "" if config.thoughts == AUTO else config.thoughts,
+            getattr(config, "environment", ""),
+            config.stop,
         )
 
     def open(self, name: str | Path | None = None) -> Model:
