@@ -10,10 +10,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from terminal import Terminal
 
 from magcli.data import table
-from magcli.errors import EnvironmentFault, UsageError
+from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.rl.samples import NUM_SAMPLES
 from magcli.run import trackers
 from magcli.run.rundir import RunDir
+from magcli.run.trackers import tensorboard
+from magcli.stages.rl import work
 
 FLAGS = [
     "--group-size=8", "--n-async=32", "--n-batch=16", "--n-mini=16", "--max-tokens=24", "--lr=1e-3", "--bf16=no",
@@ -124,6 +126,22 @@ def test_a_finished_run_can_be_uploaded_to_a_tracker(guesser, problems, tmp_path
         name = json.loads((run / "tracked.json").read_text())["run"]
         assert f"tensorboard run {name}: {run}/tensorboard\n" in capsys.readouterr().err
         assert [step for step, _ in scalars(run / "tensorboard")[0]["reward/mean"]] == [1, 2, 3]
+
+
+def test_a_run_has_succeeded_for_its_tracker_also_if_its_output_cannot_be_written(
+    guesser, problems, tmp_path, monkeypatch
+) -> None:
+    ends = []
+
+    def refuse(*_):
+        raise DataError("no space for the rollouts")
+
+    monkeypatch.setattr(tensorboard.OpenRun, "finish", lambda self, *, completed: ends.append(completed))
+    monkeypatch.setattr(work, "with_problems", refuse)
+    options = {**SMALL, "updates": 1, "model": str(guesser), "track": ["tensorboard"]}
+    with pytest.raises(DataError, match="no space"):
+        call_stage("rl", problems, run=tmp_path / "run", **options)
+    assert ends == [True]
 
 
 def test_each_update_has_some_of_its_completions(guesser, problems, tmp_path) -> None:

@@ -38,15 +38,16 @@ if TYPE_CHECKING:
     from magcli.generate.types import RolloutEngine
     from magcli.model.chat.thoughts import ThoughtForm
     from magcli.model.model import Model
+    from magcli.plan.formats import Formats
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.evaluation import Measure
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.run.trackers import LogLines
     from magcli.stages.rl.plan import RunPlan
     from magcli.stages.rl.spec import RunSpec
     from magcli.stages.rl.verifiers import Verifiers
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.stages.shared.run_folder import OpenedRun
     from magcli.train.controller import RankController
     from magcli.verify.grader import CompletionGrader
 
@@ -60,14 +61,11 @@ class Inputs:
 
     spec: RunSpec
     model: Model
+    formats: Formats
     problems: Sequence[Sequence[dict[str, Any]]]
     job: Job
-    opened_run: OpenedRun
-
-    @property
-    def folder(self) -> RunDir:
-        """That of the run."""
-        return self.opened_run.folder
+    folder: RunDir
+    log_lines: LogLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +152,10 @@ def shown(inputs: Inputs, trainer: Trainer, checkpointing: Checkpointing) -> Ite
     spec, console = inputs.spec, inputs.job.console
     # Lines after the checkpoint are of updates that are repeated, and drawn then.
     curves = Curves([checkpointing.initial, *checkpointing.lines[: trainer.done]])
-    log_lines = inputs.opened_run.log_lines
-    log_lines(checkpointing.complete_lines())
+    inputs.log_lines(checkpointing.complete_lines())
     with console.progress(spec.updates, "updates", "rl", curves.draw) as bar:
         groups = spec.batch_groups
-        display = Display(groups, checkpointing, bar, curves, log_lines, console)
+        display = Display(groups, checkpointing, bar, curves, inputs.log_lines, console)
         if spec.policy.lr is None:
             console.say(f"rl: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
         say_resumed(checkpointing.ledger, trainer, console)

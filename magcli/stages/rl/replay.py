@@ -40,7 +40,7 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
     extent = check_stored(spec, model)
     machine = spec.ranks.machine()
     prompt = extent.longest_prompt
-    planned = partial(spec.plan_on, model, machine, formats=inputs.opened_run.formats, longest_prompt=prompt)
+    planned = partial(spec.plan_on, model, machine, formats=inputs.formats, longest_prompt=prompt)
     forms.record(model.thoughts, inputs.job, [folder])
     _say_differences(spec, console)
     with trainer_ranks.opened(spec.ranks, console, after_loss=after_loss, planned=planned) as (_, controller):

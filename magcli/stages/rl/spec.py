@@ -50,6 +50,7 @@ class RunSpec:
         held_out: problems that are evaluated at intervals, if any.
         processes, ranks: what is asked of a machine or a cluster.
         group_size: completions of a problem.
+        batch_groups: groups of an update, where a stage does not have another number.
         concurrency: completions that are sampled at once, at most.
         diverse_by: which groups train.
         seed: of samples and of the order of problems.
@@ -72,6 +73,7 @@ class RunSpec:
     policy: PolicySpec
     storage: StorageSpec
     group_size: int
+    batch_groups: int
     concurrency: int
     diverse_by: DiverseBy
     seed: int
@@ -100,6 +102,7 @@ class RunSpec:
             policy=PolicySpec.of(config),
             storage=StorageSpec.of(config),
             group_size=config.group_size,
+            batch_groups=config.n_batch // config.group_size,
             concurrency=config.n_async,
             diverse_by=config.diverse_by,
             seed=config.seed,
@@ -110,11 +113,6 @@ class RunSpec:
     def updates(self) -> int:
         """The number of policy updates."""
         return self.schedule.updates
-
-    @property
-    def batch_groups(self) -> int:
-        """Groups of an update, in the first stage."""
-        return self.stages.settings[0].batch_groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,12 +143,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
     check_teacher(spec.policy.teacher, model)
     problems = all_rows(rows)  # to the end, as the run's folder needs the digest of a pipe
-    with spec.folder.opened(model, job, partial(samples_of, spec.folder.path)) as opened_run:
-        inputs = Inputs(spec, model, _pools(spec, problems, job), job, opened_run)
-        if inputs.folder.finished:
-            _keep_finished(inputs)
-        else:
-            _train_to_end(inputs)
+    with spec.folder.opened(model, job) as (folder, formats):
+        # Closed before the output: a run whose rollouts nobody reads has still succeeded.
+        with spec.folder.tracked(folder, job, partial(samples_of, folder.path)) as log_lines:
+            inputs = Inputs(spec, model, formats, _pools(spec, problems, job), job, folder, log_lines)
+            if folder.finished:
+                _keep_finished(inputs)
+            else:
+                _train_to_end(inputs)
         yield from _rollouts(inputs)
 
 
@@ -180,7 +182,7 @@ def _keep_finished(inputs: Inputs) -> None:
     """Leave a finished run as it is; its trackers get what they lack."""
     folder, job = inputs.folder, inputs.job
     keep_last_checkpoint(folder)
-    inputs.opened_run.log_lines(folder.metrics())
+    inputs.log_lines(folder.metrics())
     job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
     job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
 
@@ -208,8 +210,8 @@ def _train(inputs: Inputs, after_loss: bool) -> None:
     machine = spec.ranks.machine()
     with _surroundings(inputs, machine, after_loss) as around:
         prompt = _longest_prompt(spec.system, around.model, around.usable)
-        ranks, formats = around.controller.size, inputs.opened_run.formats
-        plan = spec.plan_on(around.model, machine, formats=formats, longest_prompt=prompt, ranks=ranks)
+        ranks = around.controller.size
+        plan = spec.plan_on(around.model, machine, formats=inputs.formats, longest_prompt=prompt, ranks=ranks)
         _check_plan(plan, folder, console)
         with opened(plan, inputs, around) as parts:
             ended = train(parts)
@@ -291,7 +293,7 @@ def _opened_processes(
     Refuses engines for which this machine has too few GPUs.
     """
     spec, console = inputs.spec, inputs.job.console
-    planned = partial(spec.plan_on, inputs.model, machine, formats=inputs.opened_run.formats)
+    planned = partial(spec.plan_on, inputs.model, machine, formats=inputs.formats)
     opening = trainer_ranks.opened(spec.ranks, console, beside=_beside(spec), after_loss=after_loss, planned=planned)
     with opening as (cluster, controller):
         check_devices(spec.processes, cluster)

@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from magcli.choices import Format
     from magcli.console import Console
     from magcli.data.source import Rows
-    from magcli.plan.formats import TrainerPlan
+    from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
     from magcli.run.layout import Converted
+    from magcli.run.rundir import RunDir
+    from magcli.run.trackers import LogLines
     from magcli.stages.sft.plan import RunPlan
     from magcli.stages.sft.spec import EvaluationSpec, PolicySpec
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.stages.shared.run_folder import OpenedRun
     from magcli.train.commands import OpenState
     from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
@@ -136,18 +137,19 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     require_examples(examples, job.drops.summary(), where)
     tokens = sum(len(example.tokens) for example in examples)
     step_tokens = spec.step_tokens or default_step_tokens(tokens)
-    with spec.folder.opened(model, job) as opened_run:
-        folder = opened_run.folder
+    with ExitStack() as stack:
+        folder, formats = stack.enter_context(spec.folder.opened(model, job))
         # A run that goes on renders its prompts with the same date and form of thoughts.
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)
+        log_lines = stack.enter_context(spec.folder.tracked(folder, job))
         if folder.finished:
-            opened_run.log_lines(folder.metrics())
+            log_lines(folder.metrics())
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
             held_out = held_out_examples(spec.traces, model, job)
-            inputs = Inputs(spec, model, examples, held_out, step_tokens, opened_run)
+            inputs = Inputs(spec, model, formats, examples, held_out, step_tokens, folder, log_lines)
             train = partial(_train, inputs, job.console)
             trainer_ranks.again_when_lost("sft", train, folder, job.console)
         # Read back from the folder, with the steps of earlier processes.
@@ -161,10 +163,12 @@ class Inputs:
 
     spec: RunSpec
     model: Model
+    formats: Formats
     examples: Sequence[Example]
     held_out: Sequence[Example]
     step_tokens: int
-    opened_run: OpenedRun
+    folder: RunDir
+    log_lines: LogLines
 
 
 def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
@@ -175,21 +179,20 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
     Raises:
         Stopped: several steps in a row had no finite gradient.
     """
-    spec, model = inputs.spec, inputs.model
-    folder, formats = inputs.opened_run.folder, inputs.opened_run.formats
+    spec, model, folder = inputs.spec, inputs.model, inputs.folder
     # Micro-batches are not smaller than this.
     longest = max(len(example.tokens) for example in inputs.examples)
     planned = partial(
         spec.plan_on,
         model,
         spec.ranks.machine(),
-        formats=formats,
+        formats=inputs.formats,
         longest=longest,
         step_tokens=inputs.step_tokens,
     )
     with ExitStack() as stack:
         # Before the ranks start: it refuses problems that cannot be graded.
-        evaluator = stack.enter_context(_open_evaluator(spec.evaluation, formats.dtype, model, console))
+        evaluator = stack.enter_context(_open_evaluator(spec.evaluation, inputs.formats.dtype, model, console))
         opened = trainer_ranks.opened(spec.ranks, console, after_loss=after_loss, planned=planned)
         _, controller = stack.enter_context(opened)
         run = sft.SFTRun(folder, spec.evaluate_every, spec.checkpoint_every, spec.keep_checkpoints, evaluator)
@@ -227,7 +230,7 @@ def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Co
         def report(line: dict[str, Any]) -> None:
             display.report_step(bar, console, done + 1, total, line)
             lines.append(line)
-            inputs.opened_run.log_lines(lines)
+            inputs.log_lines(lines)
 
         sft.train(trainer, run, report, partial(display.say_saved, console))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from magcli.plan.formats import Formats
     from magcli.run.job import Job
     from magcli.run.trackers import LogLines, Name, SamplesOf
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedRun:
-    """The folder of a training run, its number formats, and what gives its metrics to trackers."""
-
-    folder: RunDir
-    formats: Formats
-    log_lines: LogLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +48,8 @@ class FolderSpec:
     exact: bool = False
 
     @contextmanager
-    def opened(self, model: Model, job: Job, samples_of: SamplesOf = no_samples) -> Iterator[OpenedRun]:
-        """The folder for the duration of the block; it belongs to the settings of one job and its inputs.
+    def opened(self, model: Model, job: Job) -> Iterator[tuple[RunDir, Formats]]:
+        """The folder and its number formats; it belongs to the settings of one job and its inputs.
 
         Open it after the last row was read: only then is the digest of a pipe known.
 
@@ -71,11 +62,12 @@ class FolderSpec:
         with RunDir.open(self.path, self.stage, wanted, restart=job.restart, lengths=self.lengths) as folder:
             inputs = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
             folder.store_inputs(inputs, job.past())
-            resolved = resolve_formats(self.formats, model, self.device, folder, job, exact=self.exact)
-            tracked = Source(self.stage, folder.path, self.options, samples_of)
-            # Trackers that have this run already go on with it.
-            with open_trackers(self.track, tracked, job.console, resumed=bool(folder.metrics())) as log_lines:
-                yield OpenedRun(folder, resolved, log_lines)
+            yield folder, resolve_formats(self.formats, model, self.device, folder, job, exact=self.exact)
+
+    def tracked(self, folder: RunDir, job: Job, samples_of: SamplesOf = no_samples) -> AbstractContextManager[LogLines]:
+        """The trackers of the run; those that have it already go on with it."""
+        source = Source(self.stage, folder.path, self.options, samples_of)
+        return open_trackers(self.track, source, job.console, resumed=bool(folder.metrics()))
 
 
 def resolve_formats(
